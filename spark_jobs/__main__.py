@@ -1,0 +1,5 @@
+"""`python -m spark_jobs` is `reprise`."""
+
+from spark_jobs.cli import main
+
+main()

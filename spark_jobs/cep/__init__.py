@@ -1,0 +1,1 @@
+"""The pattern engine: expressions, patterns, windows, matcher, sequencer. Imports neither Spark nor Airflow."""

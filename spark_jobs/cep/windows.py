@@ -1,0 +1,44 @@
+"""The splitter: which windows an event lies in, from its position alone (seed 000, section II-A).
+
+A window never depends on how many events are left after skipping. Count windows follow from the dense SN of
+the operator's input, time windows from stream time; both are half-open stretches of one axis:
+
+    window y covers [(y - 1) * slide, (y - 1) * slide + size)      axis: SN - 1, or microseconds since 1970
+
+so no event has to be kept only to reopen or close a window during a replay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+# One window around everything: its number, as in seed 000, is 1.
+WHOLE_STREAM = 1
+# Far enough below any window number of a real time stamp, and safe to multiply by a slide in 64 bits.
+NO_LOWER_BOUND = -(2**31)
+
+
+@dataclass(frozen=True)
+class Window:
+    """How an operator cuts its input. `none` is one window that never closes."""
+
+    kind: Literal["none", "count", "time"] = "none"
+    size: int = 0
+    slide: int = 0
+
+    @property
+    def overlapping(self) -> bool:
+        return self.kind != "none" and self.slide < self.size
+
+    def first_window(self) -> int:
+        """The lowest window number that exists: counting starts at 1, time has no beginning."""
+        return NO_LOWER_BOUND if self.kind == "time" else WHOLE_STREAM
+
+    def first_open(self, end_sn: int, watermark: int) -> int:
+        """The first window that an event after `end_sn` and not before `watermark` may still fall into."""
+        if self.kind == "none":
+            return WHOLE_STREAM
+        # The next event stands at SN end_sn + 1, which is axis position end_sn.
+        position = end_sn if self.kind == "count" else watermark
+        return max(self.first_window(), (position - self.size) // self.slide + 2)

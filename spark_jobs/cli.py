@@ -1,0 +1,294 @@
+"""The command line, used by people and DAGs alike. Heavy imports happen inside the commands that need them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from spark_jobs.console import ERR, PROGRESS_FILE, say, table
+from spark_jobs.errors import RepriseError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Find row patterns in partitioned event logs on Spark, survive being killed, and prove it.\n\n"
+    "A first look: [bold]reprise drill examples/card_probing.yaml[/bold]",
+)
+
+PipelineFile = Annotated[Path, typer.Argument(help="The pipeline file (YAML); examples are in examples/.")]
+LakeDir = Annotated[Path, typer.Option("--lake", help="The folder of Delta tables; created if it does not exist.")]
+LandingDir = Annotated[Path, typer.Option("--landing", help="The folder of landing files, in hive partitions. Never changed.")]
+Master = Annotated[str, typer.Option(help="Spark master URL, or 'inline' to run without Spark (tiny logs, tests).")]
+BatchEvents = Annotated[int, typer.Option("--batch-events", min=1, help="Events per micro-batch.")]
+Shards = Annotated[int, typer.Option(min=1, help="Parallel tasks per micro-batch. Does not change the result.")]
+
+LOCAL = "local[2]"
+
+
+@app.command()
+def generate(
+    out: Annotated[Path, typer.Option(help="The landing folder to write; must be empty.")],
+    events: Annotated[int, typer.Option(help="How many events.")],
+    types: Annotated[int, typer.Option(help="Event types, named a, b, c, ...")] = 10,
+    keys: Annotated[int, typer.Option(help="Distinct keys.")] = 1000,
+    sources: Annotated[int, typer.Option(help="Sources, each in partitions of its own.")] = 2,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same log.")] = 1,
+    rate: Annotated[float, typer.Option(help="Events per second of event time.")] = 10.0,
+    disorder: Annotated[float, typer.Option(help="Share of events that arrive late, 0 to 1.")] = 0.0,
+    max_delay: Annotated[float, typer.Option(help="Largest delay of a late event in seconds.")] = 60.0,
+    poison: Annotated[int, typer.Option(help="Rows made unusable, to see the quarantine at work.")] = 0,
+    format: Annotated[str, typer.Option(help="parquet, jsonl or csv.")] = "parquet",
+) -> None:
+    """Write a synthetic event log in hive partitions (date, hour, source)."""
+    from spark_jobs.generate import FORMATS, Recipe
+    from spark_jobs.generate import generate as write
+
+    if format not in FORMATS:
+        raise RepriseError(f"unknown format '{format}'; known are {', '.join(FORMATS)}")
+    recipe = Recipe(events, types, keys, sources, seed, rate, disorder, max_delay, poison, format)
+    files = write(recipe, out)
+    say(f"generated {events:,} events in {files} files below {out}")
+
+
+@app.command()
+def ingest(pipeline: PipelineFile, landing: LandingDir, lake: LakeDir, master: Master = LOCAL) -> None:
+    """Validate, quarantine and number new landing files into the event log."""
+    with _job(pipeline, lake, master, "ingest") as job:
+        _ingest(job, landing)
+
+
+@app.command()
+def detect(
+    pipeline: PipelineFile,
+    lake: LakeDir,
+    batch_events: BatchEvents = 1_000_000,
+    shards: Shards = 2,
+    master: Master = LOCAL,
+) -> None:
+    """Find the patterns in what the event log has, from the last savepoint on."""
+    with _job(pipeline, lake, master, "detect") as job:
+        _detect(job, batch_events, shards)
+
+
+@app.command()
+def run(
+    pipeline: PipelineFile,
+    landing: LandingDir,
+    lake: LakeDir,
+    batch_events: BatchEvents = 1_000_000,
+    shards: Shards = 2,
+    master: Master = LOCAL,
+) -> None:
+    """Ingest and detect in one go."""
+    with _job(pipeline, lake, master, "run") as job:
+        _ingest(job, landing)
+        _detect(job, batch_events, shards)
+
+
+@app.command()
+def reference(pipeline: PipelineFile, lake: LakeDir) -> None:
+    """Make the reference run: the whole log in one pass, without the engine and without recovery."""
+    from spark_jobs.lake.scan import open_log
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.verify.job import make_reference
+
+    loaded = load_pipeline(pipeline)
+    target = Lake(_existing(lake))
+    log = open_log(target, loaded.source.schema)
+    for operator in loaded.built.values():
+        found = make_reference(loaded, operator, target, log)
+        say(f"reference run of {operator.name}: {found.num_rows:,} matches in {log.last_sn:,} events")
+
+
+@app.command()
+def verify(
+    pipeline: PipelineFile,
+    lake: LakeDir,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line per operator.")] = False,
+) -> None:
+    """Compare the output with the reference run. Exit code 0: valid, 1: invalid, 2: unknown."""
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.verify.job import verify as run_verification
+    from spark_jobs.verify.verdict import worst
+
+    results = run_verification(load_pipeline(pipeline), Lake(_existing(lake)))
+    for result in results:
+        if as_json:
+            sys.stdout.write(json.dumps(result.as_dict()) + "\n")
+            continue
+        rows = [[f.property, f.verdict.value, f.count, f.note or _first(f.examples)] for f in result.findings]
+        table(f"{result.operator}: {result.verdict.value}", ["property", "verdict", "found", "note"], [*rows])
+        say(f"verdict on {result.operator}: {result.verdict.value}, {result.matches:,} matches in {result.events:,} events")
+    raise typer.Exit(worst(result.verdict for result in results).exit_code)
+
+
+@app.command()
+def drill(
+    pipeline: PipelineFile,
+    kill: Annotated[list[str], typer.Option(help="SIGKILL the driver here, once; may be given several times.")] = ["detect.saved@3"],  # noqa: B006
+    events: Annotated[int, typer.Option(help="Events to generate.")] = 100_000,
+    batch_events: BatchEvents = 20_000,
+    landing: Annotated[Path | None, typer.Option(help="Drill on these landing files instead of generated ones.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the drill; a new one below .local/drills by default.")] = None,
+    master: Master = LOCAL,
+    airflow: Annotated[bool, typer.Option("--airflow", help="Run it as the DAG recovery_drill, through Airflow.")] = False,
+) -> None:
+    """Break it on purpose: ingest, be killed in the middle of a commit, recover, verify, report.
+
+    PHASE@BATCH names where; the phases are listed by [bold]reprise show phases[/bold].
+    """
+    from spark_jobs.drill import Drill, run_drill
+
+    chosen = Drill(pipeline, tuple(kill), events, batch_events, landing, out, master, airflow)
+    raise typer.Exit(run_drill(chosen))
+
+
+@app.command(hidden=True)
+def arm(pipeline: PipelineFile, lake: LakeDir, kill: Annotated[list[str], typer.Option()]) -> None:
+    """Make a new lake a drill's own and arm its faults."""
+    from spark_jobs.faults.plan import FaultPlan, parse_fault
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+
+    load_pipeline(pipeline)
+    faults = [parse_fault(text) for text in kill]
+    target = Lake(lake)
+    plan = FaultPlan(target)
+    if not target.has("event_log"):
+        plan.allow()
+    for fault in faults:
+        plan.arm(fault)
+        say(f"armed: SIGKILL at {fault.phase} of batch {fault.batch}")
+
+
+@app.command()
+def report(
+    pipeline: PipelineFile,
+    lake: LakeDir,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")],
+) -> None:
+    """Write the HTML report of a lake: verdict, timeline, replay, evidence. One file, opens offline."""
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.report import summary_rows, write_report
+
+    facts = write_report(load_pipeline(pipeline), Lake(_existing(lake)), out)
+    for title, columns, rows in summary_rows(facts):
+        table(title, columns, rows)
+    say(f"report: {out}")
+
+
+@app.command()
+def show(
+    what: Annotated[str, typer.Argument(help="savepoints, matches, history, quarantine, verdicts or phases.")],
+    lake: Annotated[Path | None, typer.Option(help="The lake folder.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Rows at most, the last ones.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line per row.")] = False,
+) -> None:
+    """Look into a lake."""
+    from spark_jobs.show import rows_of
+
+    columns, rows = rows_of(what, lake, limit)
+    if as_json:
+        for row in rows:
+            sys.stdout.write(json.dumps(dict(zip(columns, row, strict=True)), default=str) + "\n")
+    else:
+        table(what, columns, rows)
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="Which bars to measure: loop.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line per bar.")] = False,
+    master: Master = LOCAL,
+) -> None:
+    """Measure and compare with the bars of an issue. Exit code 1 if one falls short."""
+    from bench import BENCHES
+    from spark_jobs.errors import suggest
+
+    if name not in BENCHES:
+        raise RepriseError(f"unknown benchmark '{name}'{suggest(name, list(BENCHES))}")
+    bars = BENCHES[name](master)
+    for bar in bars:
+        if as_json:
+            sys.stdout.write(json.dumps(bar.as_dict()) + "\n")
+    if not as_json:
+        table(f"bench {name}", ["bar", "value", "limit", "ok"], [[b.bar, b.shown, b.limit_shown, "yes" if b.ok else "NO"] for b in bars])
+    raise typer.Exit(0 if all(bar.ok for bar in bars) else 1)
+
+
+def main() -> None:
+    """Entry point: errors a user can act on are sentences, not stack traces."""
+    try:
+        app()
+    except RepriseError as error:
+        ERR.print(f"[bold red]error:[/bold red] {escape(str(error))}")
+        if os.environ.get(PROGRESS_FILE):
+            say(f"error: {error}")
+        raise SystemExit(error.exit_code) from None
+
+
+class _job:
+    """A loaded pipeline, its lake, an attempt and a runner: what ingest and detect need."""
+
+    def __init__(self, pipeline: Path, lake: Path, master: str, name: str) -> None:
+        from spark_jobs.lake.history import Attempt
+        from spark_jobs.lake.tables import Lake
+        from spark_jobs.pipeline import load_pipeline
+        from spark_jobs.runner import open_runner
+
+        self.pipeline = load_pipeline(pipeline)
+        self.lake = Lake(lake)
+        self._opening = open_runner(master, self.lake, name)
+        self.attempt = Attempt(self.lake, name, say)
+        self.runner: Any = None
+
+    def __enter__(self) -> _job:
+        self.runner = self._opening.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._opening.__exit__(*error)
+        self.attempt.record("end", "error" if error[0] else "done")
+
+
+def _ingest(job: _job, landing: Path) -> None:
+    from spark_jobs.ingest import ingest
+
+    done = ingest(job.pipeline, landing, job.lake, job.runner, job.attempt)
+    if not done.files:
+        say(f"nothing new below {landing}: {done.known_files} files are in the log already, which ends at event {done.last_sn:,}")
+        return
+    extra = [f"{done.duplicates:,} delivered twice" if done.duplicates else "", f"{done.quarantined:,} quarantined" if done.quarantined else ""]
+    also = "".join(f", {text}" for text in extra if text)
+    say(f"ingested {done.accepted:,} of {done.rows:,} rows from {done.files} files{also}; the log ends at event {done.last_sn:,}")
+
+
+def _detect(job: _job, batch_events: int, shards: int) -> None:
+    from spark_jobs.detect import Settings, detect
+
+    for done in detect(job.pipeline, job.lake, job.runner, job.attempt, Settings(batch_events, shards)):
+        if done.batches:
+            say(f"{done.operator}: {done.events:,} events in {done.batches} batches, {done.matches:,} matches")
+        else:
+            say(f"{done.operator}: nothing new; the output covers all {done.resumed_at:,} events of the log")
+
+
+def _existing(lake: Path) -> Path:
+    if not lake.is_dir():
+        raise RepriseError(f"lake {lake} does not exist; ingest into it first")
+    return lake
+
+
+def _first(examples: list[dict[str, Any]]) -> str:
+    return f"first: {examples[0]}" if examples else ""

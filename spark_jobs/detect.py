@@ -1,0 +1,196 @@
+"""Detection: micro-batches over the event log, each a pure step, each published by one commit.
+
+There is one way in. A scheduled run, a retry, a restart after kill -9 and a first start all read the last
+committed savepoint, replay its residual and go on.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from spark_jobs.cep.kernel import Int64s
+from spark_jobs.cep.operator import Operator
+from spark_jobs.errors import FencedAttempt
+from spark_jobs.lake.commit import Claim, add_file, claim
+from spark_jobs.lake.history import Attempt, fold
+from spark_jobs.lake.scan import EventLog, open_log
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.recovery.savepoint import Savepoint, advance
+from spark_jobs.recovery.store import load, save
+from spark_jobs.runner import Runner
+from spark_jobs.tasks import match_task, read_shard
+
+# Large enough that scheduling and committing (about 150 ms) are a small share of a batch.
+DEFAULT_BATCH_EVENTS = 1_000_000
+DEFAULT_SHARDS = 2
+
+
+@dataclass
+class Detected:
+    """What one attempt did for one operator."""
+
+    operator: str
+    resumed_at: int  # events that earlier attempts had processed
+    replayed: int  # of those, read again to go on
+    batches: int = 0
+    events: int = 0
+    matches: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def spent(self, what: str, seconds: float) -> None:
+        self.seconds[what] = self.seconds.get(what, 0.0) + seconds
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the work is cut; none of it may change the result."""
+
+    batch_events: int = DEFAULT_BATCH_EVENTS
+    shards: int = DEFAULT_SHARDS
+
+
+def detect(pipeline: Pipeline, lake: Lake, runner: Runner, attempt: Attempt, settings: Settings) -> list[Detected]:
+    """Bring every operator up to the end of the event log."""
+    scratch = lake.scratch(f"detect-{attempt.number}")
+    log = open_log(lake, pipeline.source.schema)
+    try:
+        return [
+            _Detection(pipeline, operator, lake, runner, attempt, settings, scratch).run(log)
+            for operator in pipeline.built.values()
+        ]
+    except FencedAttempt as error:
+        attempt.record("fence", "complex_events", reason=str(error))
+        raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        fold(lake)
+
+
+class _Detection:
+    """One attempt at one operator."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        operator: Operator,
+        lake: Lake,
+        runner: Runner,
+        attempt: Attempt,
+        settings: Settings,
+        scratch: Path,
+    ) -> None:
+        self.pipeline = pipeline
+        self.operator = operator
+        self.lake = lake
+        self.runner = runner
+        self.attempt = attempt
+        self.batch_events = settings.batch_events
+        # Without a key there is one ordered stream, and it has one matcher.
+        self.shards = settings.shards if operator.partition_by else 1
+        self.scratch = scratch
+        self.text = pipeline.model_dump_json(by_alias=True)
+
+    def run(self, log: EventLog) -> Detected:
+        place: Claim = claim(self.lake.open("complex_events", self.pipeline.output_schema), self.operator.name)
+        savepoint = load(self.lake, self.operator, place)
+        residual = savepoint.residual()
+        done = Detected(self.operator.name, savepoint.end_sn, residual.size)
+        self._record("replay", "residual", savepoint.batch, events=residual.size, processed=savepoint.end_sn)
+        if savepoint.end_sn:
+            self.attempt.say(
+                f"{self.operator.name}: resumes after batch {savepoint.batch}, replays {residual.size:,} of "
+                f"{savepoint.end_sn:,} processed events"
+            )
+        while savepoint.end_sn < log.last_sn:
+            savepoint = self._batch(log, place, savepoint, residual, done)
+            residual = savepoint.residual()
+        return done
+
+    def _batch(self, log: EventLog, place: Claim, savepoint: Savepoint, residual: Int64s, done: Detected) -> Savepoint:
+        end_sn = min(savepoint.end_sn + self.batch_events, log.last_sn)
+        batch = savepoint.batch + 1
+        started = time.perf_counter()
+        self._phase("detect.started", batch, start_sn=savepoint.end_sn, end_sn=end_sn, carried=residual.size)
+        results = self.runner.run(match_task, self._payloads(log, savepoint, residual, end_sn))
+        self._spend(done, results, time.perf_counter() - started)
+        self._phase("detect.matched", batch)
+
+        started = time.perf_counter()
+        complex_events, following = advance(self.operator, savepoint, [read_shard(result) for result in results], end_sn)
+        self._phase("detect.sequenced", batch)
+        done.spent("sequence", time.perf_counter() - started)
+
+        started = time.perf_counter()
+        files = [self._write(complex_events, batch)] if complex_events.num_rows else []
+        self._phase("detect.written", batch)
+        save(self.lake, following, self.attempt.number)
+        self._phase("detect.saved", batch, bytes=following.bytes)
+        place.publish(files, self.pipeline.output_schema, self.attempt.number)
+        self._phase("detect.published", batch)
+        self._record("commit", "complex_events", batch, matches=complex_events.num_rows, events=end_sn - savepoint.end_sn)
+        self._phase("detect.finished", batch)
+        done.spent("commit", time.perf_counter() - started)
+
+        for result in results:
+            Path(f"{result['out']}.matches").unlink()
+            Path(f"{result['out']}.held").unlink()
+        done.batches += 1
+        done.events += end_sn - savepoint.end_sn
+        done.matches += complex_events.num_rows
+        self.attempt.say(
+            f"{self.operator.name}: batch {batch}, {end_sn:,} of {log.last_sn:,} events, {done.matches:,} matches"
+        )
+        return following
+
+    def _payloads(self, log: EventLog, savepoint: Savepoint, residual: Int64s, end_sn: int) -> list[dict[str, Any]]:
+        replay = base64.b64encode(BitMap64(residual.tolist()).serialize()).decode()
+        return [
+            {
+                "pipeline": self.text,
+                "operator": self.operator.name,
+                "files": log.shard_files(shard, self.shards, self.operator.partition_by, end_sn),
+                "residual": replay,
+                "after_sn": savepoint.end_sn,
+                "end_sn": end_sn,
+                "first_window": savepoint.seed_y,
+                "shard": shard,
+                "shards": self.shards,
+                "out": str(self.scratch / f"{self.operator.name}-{savepoint.batch + 1}-{shard}"),
+            }
+            for shard in range(self.shards)
+        ]
+
+    def _write(self, complex_events: pa.Table, batch: int) -> Any:
+        """The batch's complex events as one Parquet file that no table names yet."""
+        folder = self.lake.path("complex_events")
+        name = f"{self.operator.name}-{batch:08}-{self.attempt.number:06}.parquet"
+        schema = self.pipeline.output_schema
+        columns = [
+            complex_events[f.name] if f.name in complex_events.column_names else pa.nulls(complex_events.num_rows, f.type)
+            for f in schema
+        ]
+        pq.write_table(pa.table(columns, schema=schema), f"{folder}/{name}", compression="snappy")
+        return add_file(folder, name, complex_events.num_rows)
+
+    def _spend(self, done: Detected, results: list[dict[str, Any]], wall: float) -> None:
+        """Share the wall time of the Spark job: tasks run side by side, so the slowest one is what was waited for."""
+        slowest = max(results, key=lambda result: sum(result["seconds"].values()))["seconds"]
+        for what, seconds in slowest.items():
+            done.spent(what, seconds)
+        done.spent("transfer", max(0.0, wall - sum(slowest.values())))
+
+    def _phase(self, name: str, batch: int, **detail: Any) -> None:
+        self.attempt.phase(name, batch, self.operator.name, **detail)
+
+    def _record(self, kind: str, name: str, batch: int, **detail: Any) -> None:
+        self.attempt.record(kind, name, batch, self.operator.name, **detail)

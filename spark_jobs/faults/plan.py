@@ -1,0 +1,105 @@
+"""Fault plans: SIGKILL the driver at a named phase of a batch, once.
+
+A plan lies in the lake it is meant for, and only a drill's own lake accepts one. What fired is written down
+before it happens, so that the retry does not meet the same fault, and so that a fault that never fired makes
+the drill unknown instead of passed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from spark_jobs.errors import RepriseError, suggest
+from spark_jobs.lake.tables import Lake
+
+# Every step of the two protocols, in order. `phase()` refuses names that are not here.
+INGEST_PHASES = ("ingest.staged", "ingest.checked", "ingest.written", "ingest.listed", "ingest.committed")
+DETECT_PHASES = (
+    "detect.started",  # the savepoint is loaded, nothing of the batch is read
+    "detect.matched",  # the shards have reported
+    "detect.sequenced",  # numbers are stamped, the next savepoint is known
+    "detect.written",  # the file of complex events is there, no table names it
+    "detect.saved",  # the savepoint is written, the batch has not happened yet: the middle of the commit
+    "detect.published",  # the batch has happened, nobody was told
+    "detect.finished",  # history knows
+)
+PHASES = (*INGEST_PHASES, *DETECT_PHASES)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Kill the driver when `phase` of `batch` is reached. For ingest, the batch is the ingest number."""
+
+    phase: str
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.phase}@{self.batch}"
+
+
+def parse_fault(text: str) -> Fault:
+    """Read `detect.saved@3`."""
+    phase, at, batch = text.partition("@")
+    if phase not in PHASES:
+        raise RepriseError(f"unknown phase '{phase}' in '{text}'{suggest(phase, list(PHASES))}")
+    if not at or not batch.isdigit() or int(batch) < 1:
+        raise RepriseError(f"'{text}' names no batch; write PHASE@BATCH with a batch from 1 on, such as {phase}@3")
+    return Fault(phase, int(batch))
+
+
+class FaultPlan:
+    """The faults armed in one lake."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._folder = lake.root / "_faults"
+        self._drill = lake.root / "_drill"
+
+    def allow(self) -> None:
+        """Declare this lake a drill's own; done by the drill that creates it."""
+        self._drill.parent.mkdir(parents=True, exist_ok=True)
+        self._drill.touch()
+
+    def arm(self, fault: Fault) -> None:
+        if not self._drill.exists():
+            raise RepriseError(
+                f"faults are refused in {self._drill.parent}: it is not a drill's own lake. "
+                "Use 'reprise drill', which makes a lake of its own; nothing was armed."
+            )
+        self._folder.mkdir(exist_ok=True)
+        _write(self._armed(fault), fault)
+
+    def fire(self, phase: str, batch: int, record: Callable[[Fault], None]) -> None:
+        """End this process if a fault is armed for this moment and has not fired before."""
+        fault = Fault(phase, batch)
+        if not self._armed(fault).exists() or self._fired(fault).exists():
+            return
+        _write(self._fired(fault), fault)
+        record(fault)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def armed(self) -> list[Fault]:
+        return self._faults("armed-*.json")
+
+    def fired(self) -> list[Fault]:
+        return self._faults("fired-*.json")
+
+    def _faults(self, names: str) -> list[Fault]:
+        return [Fault(**json.loads(file.read_text())) for file in sorted(self._folder.glob(names))]
+
+    def _armed(self, fault: Fault) -> Path:
+        return self._folder / f"armed-{fault}.json"
+
+    def _fired(self, fault: Fault) -> Path:
+        return self._folder / f"fired-{fault}.json"
+
+
+def _write(file: Path, fault: Fault) -> None:
+    with file.open("w") as out:
+        json.dump(asdict(fault), out)
+        out.flush()
+        os.fsync(out.fileno())

@@ -1,0 +1,1 @@
+"""The lake: Delta tables, the commit protocol, and how tasks read the event log."""

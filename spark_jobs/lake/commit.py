@@ -1,0 +1,105 @@
+"""The commit protocol: compare-and-swap on a table version, so that exactly one attempt publishes a step.
+
+A `Claim` is taken once, at the start of an attempt: the table handle is loaded and the last committed step of
+this application read from it. Publishing goes through that same handle with no retries, so any commit made by
+somebody else in between is noticed (FACTS.md, "Delta through deltalake"). If the other commit was a step of
+the same application, this attempt is a zombie and is fenced; if it was something else in the same table, the
+claim is renewed and tried again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+
+from spark_jobs.errors import CommitStateUnknown, FencedAttempt
+
+
+@dataclass
+class Claim:
+    """The right to publish step `step + 1` of `app`, until somebody else does."""
+
+    handle: DeltaTable
+    app: str
+    step: int
+    attempt: int  # the attempt that published `step`; 0 if none has
+
+    def publish(
+        self,
+        files: Sequence[AddAction],
+        schema: pa.Schema,
+        attempt: int,
+        partition_by: Sequence[str] = (),
+        also: Mapping[str, int] | None = None,
+    ) -> None:
+        """Make the next step happen: add `files`, carrying (app, step) and the attempt it belongs to.
+
+        `also` are further numbers that have to stand or fall with this commit.
+        """
+        step = self.step + 1
+        metadata = {"reprise.app": self.app, "reprise.step": str(step), "reprise.attempt": str(attempt)}
+        numbers = {self.app: step, _attempt_of(self.app): attempt, **(also or {})}
+        transactions = [Transaction(app, number) for app, number in numbers.items()]
+        while True:
+            properties = CommitProperties(custom_metadata=metadata, app_transactions=transactions, max_commit_retries=0)
+            try:
+                self.handle.create_write_transaction(
+                    list(files), "append", schema, list(partition_by), commit_properties=properties
+                )
+                break
+            except CommitFailedError:
+                if self._renewed(step, attempt):
+                    break
+            except (DeltaError, OSError) as error:
+                # The answer is lost, not necessarily the commit: look before deciding.
+                if self._renewed(step, attempt):
+                    break
+                raise CommitStateUnknown(
+                    f"{self.app}: the commit of step {step} failed with '{error}' and is not in the table. "
+                    "Nothing was published; start again to go on from the last savepoint."
+                ) from error
+        self.step, self.attempt = step, attempt
+        # Bring the handle up to date and make sure that it shows no step beyond ours: the next publish trusts it.
+        self._renewed(step, attempt)
+
+    def _renewed(self, step: int, attempt: int) -> bool:
+        """Load the table again. True if our own commit stands in it, False if the step is still free."""
+        now = claim(DeltaTable(self.handle.table_uri), self.app)
+        if now.step > step or (now.step == step and now.attempt != attempt):
+            raise FencedAttempt(
+                f"{self.app}: attempt {attempt} lost its place to attempt {now.attempt}, which stands at step "
+                f"{now.step}. Nothing this attempt still held counts, and there is nothing to repair."
+            )
+        self.handle = now.handle
+        return now.step == step
+
+
+def claim(handle: DeltaTable, app: str) -> Claim:
+    """Where `app` stands in this table version."""
+    return Claim(
+        handle,
+        app,
+        handle.transaction_version(app) or 0,
+        handle.transaction_version(_attempt_of(app)) or 0,
+    )
+
+
+def add_file(table: str, path: str, rows: int, **partition: str) -> AddAction:
+    """A Parquet file that a task or the driver has written below `table`, ready to be published.
+
+    No minima and maxima: where they are given for some columns only, deltalake's Arrow reader takes the others
+    for empty and drops the file from any filter on them, without a word (deltalake 1.6.6).
+    """
+    stat = os.stat(os.path.join(table, path))
+    return AddAction(path, stat.st_size, dict(partition), int(stat.st_mtime * 1000), True, json.dumps({"numRecords": rows}))
+
+
+def _attempt_of(app: str) -> str:
+    return f"{app}#attempt"

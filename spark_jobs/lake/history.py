@@ -1,0 +1,115 @@
+"""History: what every attempt did, recorded as it happens.
+
+An attempt appends lines to a journal file of its own, so a record costs microseconds and survives a SIGKILL;
+`fold` moves complete lines into the Delta table `history`, each exactly once, whoever calls it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from schemas import history
+from spark_jobs.faults.plan import PHASES, FaultPlan
+from spark_jobs.lake.tables import Lake
+
+
+class Attempt:
+    """One try of one job: its number, its journal, and the faults that may end it."""
+
+    def __init__(self, lake: Lake, job: str, announce: Callable[[str], None] = lambda line: None) -> None:
+        self.job = job
+        self._announce = announce
+        self._plan = FaultPlan(lake)
+        self._file: int = -1
+        self.number = 0
+        folder = _journals(lake)
+        folder.mkdir(parents=True, exist_ok=True)
+        while self._file < 0:
+            self.number = max((_number(file) for file in folder.glob("*.jsonl")), default=0) + 1
+            try:  # whoever creates the file owns the number
+                self._file = os.open(folder / f"{self.number:06}.jsonl", os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY)
+            except FileExistsError:
+                continue
+        self.record("attempt", job, pid=os.getpid())
+
+    def phase(self, name: str, batch: int, operator: str | None = None, **detail: Any) -> None:
+        """A named moment of the protocol: recorded, and the place where an armed fault strikes."""
+        if name not in PHASES:
+            raise ValueError(f"'{name}' is not a phase")
+        self.record("phase", name, batch, operator, **detail)
+        self._plan.fire(name, batch, lambda fault: self._struck(fault.phase, batch, operator))
+
+    def record(self, kind: str, name: str, batch: int | None = None, operator: str | None = None, **detail: Any) -> None:
+        row = {
+            "at": dt.datetime.now(dt.UTC).isoformat(),
+            "job": self.job,
+            "attempt": self.number,
+            "operator": operator,
+            "batch": batch,
+            "kind": kind,
+            "name": name,
+            "detail": json.dumps(detail) if detail else None,
+        }
+        os.write(self._file, json.dumps(row).encode() + b"\n")
+
+    def say(self, line: str) -> None:
+        """Progress for the person who watches."""
+        self._announce(line)
+
+    def _struck(self, phase: str, batch: int, operator: str | None) -> None:
+        self.record("fault", "SIGKILL", batch, operator, phase=phase)
+        self.say(f"killed by SIGKILL at {phase}, batch {batch}")
+
+
+def fold(lake: Lake) -> None:
+    """Move what the journals hold and the table does not yet."""
+    if not _journals(lake).exists():
+        return
+    while True:
+        handle = lake.open("history", history.SCHEMA)
+        rows, transactions = [], []
+        for file in sorted(_journals(lake).glob("*.jsonl")):
+            app = f"journal-{_number(file)}"
+            known = handle.transaction_version(app) or 0
+            lines = file.read_bytes().split(b"\n")[:-1]  # a line without its end is still being written
+            if len(lines) > known:
+                rows += [json.loads(line) for line in lines[known:]]
+                transactions.append(Transaction(app, len(lines)))
+        if not rows:
+            return
+        for row in rows:
+            row["at"] = dt.datetime.fromisoformat(row["at"])
+        properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
+        try:
+            write_deltalake(handle, pa.Table.from_pylist(rows, history.SCHEMA), mode="append", commit_properties=properties)
+        except CommitFailedError:
+            continue  # somebody else folded at the same time: look again
+        return
+
+
+def read_history(lake: Lake) -> list[dict[str, Any]]:
+    """All records in order of time, details decoded."""
+    fold(lake)
+    rows: list[dict[str, Any]] = lake.read("history").to_pylist()
+    for row in rows:
+        row["detail"] = json.loads(row["detail"]) if row["detail"] else {}
+    return sorted(rows, key=lambda row: (row["at"], row["attempt"]))
+
+
+def _journals(lake: Lake) -> Path:
+    return lake.root / "_journal"
+
+
+def _number(file: Path) -> int:
+    found = re.fullmatch(r"(\d+)\.jsonl", file.name)
+    return int(found[1]) if found else 0

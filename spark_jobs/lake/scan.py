@@ -1,0 +1,157 @@
+"""Reading the event log: Spark schedules, Arrow reads. A task opens its own bucket files and nothing else.
+
+A shard is a set of whole buckets, never a split of one: cutting a file by size would cut keys across tasks
+and lose matches without any error (FACTS.md, the split trap). Files are SN-ordered, so the rows of a batch are
+found by row-group statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from schemas import event_log
+from spark_jobs.cep.kernel import Int64s
+from spark_jobs.lake.tables import Lake
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One Parquet file of the event log, and the SNs that its ingest numbered in all buckets together."""
+
+    path: str
+    bucket: int
+    first_sn: int
+    last_sn: int
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """The files of one version of the event log."""
+
+    files: tuple[LogFile, ...]
+    schema: pa.Schema
+
+    @property
+    def last_sn(self) -> int:
+        return max((file.last_sn for file in self.files), default=0)
+
+    def shard_files(self, shard: int, shards: int, partition_by: str | None, upto: int) -> list[dict[str, Any]]:
+        """What a shard has to look at. A key of its own other than the bucket key needs all files."""
+        return [
+            asdict(file)
+            for file in self.files
+            if file.first_sn <= upto and (partition_by != "key" or file.bucket % shards == shard)
+        ]
+
+
+def open_log(lake: Lake, schema: pa.Schema) -> EventLog:
+    handle = lake.open("event_log", schema, event_log.PARTITION_BY)
+    actions = pa.table(handle.get_add_actions(flatten=True)).to_pylist()
+    files = []
+    for row in actions:
+        first_sn, last_sn = _sn_range(row["path"])
+        files.append(LogFile(f"{lake.path('event_log')}/{row['path']}", int(row["partition.bucket"]), first_sn, last_sn))
+    return EventLog(tuple(sorted(files, key=lambda file: (file.first_sn, file.bucket))), schema)
+
+
+def file_name(first_sn: int, last_sn: int, attempt: int) -> str:
+    """The name says which SNs its ingest numbered, so that a batch finds its files without opening any."""
+    return f"sn-{first_sn:015}-{last_sn:015}-{attempt:06}.parquet"
+
+
+def _sn_range(path: str) -> tuple[int, int]:
+    _, first_sn, last_sn, _ = path.rsplit("/", 1)[-1].split("-")
+    return int(first_sn), int(last_sn)
+
+
+def read_events(
+    files: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    residual: Int64s,
+    after_sn: int,
+    end_sn: int,
+    *,
+    in_sn_order: bool,
+) -> pa.Table:
+    """The residual and the new events (after_sn, end_sn] of some files, text as dictionary codes.
+
+    Every key is in SN order, because a key lives in one bucket and later files hold later events;
+    `in_sn_order` asks for that order across keys too.
+    """
+    names = ["sn", "stream_ts", *columns]
+    parts = []
+    for file in files:
+        parts += _read_file(file["path"], names, residual, after_sn, end_sn)
+    if not parts:
+        return _empty(names, files)
+    table = pa.concat_tables(parts, promote_options="permissive")
+    if in_sn_order:
+        table = table.unify_dictionaries().take(pa.array(np.argsort(np.asarray(table["sn"]), kind="stable")))
+    return table
+
+
+def of_shard(events: pa.Table, partition_by: str, shard: int, shards: int) -> pa.Table:
+    """Only the events of the shard's keys, for a key that the log is not bucketed by."""
+    column = events.unify_dictionaries().combine_chunks()[partition_by].combine_chunks()
+    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    place = np.append(buckets(coded.dictionary.cast(pa.string()), shards), 0)  # NULL belongs to shard 0
+    codes = np.asarray(pc.fill_null(coded.indices.cast(pa.int64()), len(coded.dictionary)))
+    return events.filter(pa.array(place[codes] == shard))
+
+
+def buckets(keys: pa.Array, count: int) -> Any:
+    """The bucket of each key: a stable hash, the same on every machine and in every run."""
+    hashes = pd.util.hash_array(np.asarray(keys.to_numpy(zero_copy_only=False), dtype=object), categorize=False)
+    return (hashes % np.uint64(count)).astype(np.int32)
+
+
+def _read_file(path: str, names: list[str], residual: Int64s, after_sn: int, end_sn: int) -> list[pa.Table]:
+    with pq.ParquetFile(path, read_dictionary=[n for n in names if n not in ("sn", "stream_ts")], memory_map=True) as file:
+        ranges = _row_group_ranges(path)
+        wanted = [
+            group
+            for group, (low, high) in enumerate(ranges)
+            if (high > after_sn and low <= end_sn) or _any_between(residual, low, min(high, after_sn))
+        ]
+        if not wanted:
+            return []
+        table = file.read_row_groups(wanted, columns=names, use_threads=False)
+    sn = np.asarray(table["sn"])
+    # The new events are one stretch at the end; before it, only the residual counts.
+    new_from, new_to = np.searchsorted(sn, [after_sn, end_sn], side="right")
+    parts = []
+    if new_from and residual.size:
+        old = sn[:new_from]
+        place = np.minimum(np.searchsorted(residual, old), residual.size - 1)
+        parts.append(table.take(pa.array(np.flatnonzero(residual[place] == old))))
+    parts.append(table.slice(new_from, new_to - new_from))
+    return [part for part in parts if part.num_rows]
+
+
+@lru_cache(maxsize=4096)  # files are immutable, and every batch asks again
+def _row_group_ranges(path: str) -> tuple[tuple[int, int], ...]:
+    metadata = pq.read_metadata(path)
+    column = metadata.schema.names.index("sn")
+    groups = (metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups))
+    return tuple((int(stats.min), int(stats.max)) for stats in groups)
+
+
+def _any_between(residual: Int64s, low: int, high: int) -> bool:
+    first, last = np.searchsorted(residual, [low, high + 1])
+    return bool(first < last)
+
+
+def _empty(names: list[str], files: Sequence[dict[str, Any]]) -> pa.Table:
+    if files:
+        schema = pq.read_schema(files[0]["path"])
+        return pa.schema([schema.field(name) for name in names]).empty_table()
+    return pa.table({name: pa.array([], pa.int64()) for name in names})

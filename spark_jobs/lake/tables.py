@@ -1,0 +1,68 @@
+"""The Delta tables of one lake folder: opening, creating, appending, reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable, write_deltalake
+
+from spark_jobs.errors import RepriseError
+
+
+class Lake:
+    """A folder of Delta tables. It is created by the first job that writes into it."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).resolve()
+
+    def path(self, table: str) -> str:
+        return str(self.root / table)
+
+    def scratch(self, *parts: str) -> Path:
+        """A folder for files that no table names; safe to delete while nothing runs."""
+        folder = self.root.joinpath("_scratch", *parts)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def has(self, table: str) -> bool:
+        return DeltaTable.is_deltatable(self.path(table))
+
+    def open(self, table: str, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaTable:
+        """The table as it is now; created empty where it does not exist yet."""
+        if not self.has(table):
+            Path(self.path(table)).mkdir(parents=True, exist_ok=True)
+            DeltaTable.create(self.path(table), schema, mode="ignore", partition_by=list(partition_by))
+        found = DeltaTable(self.path(table))
+        _check_columns(table, found, schema)
+        return found
+
+    def append(self, table: str, rows: pa.Table) -> None:
+        """Add rows for which no order and no uniqueness has to be defended."""
+        self.open(table, rows.schema)
+        write_deltalake(self.path(table), rows, mode="append")
+
+    def read(self, table: str, columns: list[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
+        """The rows of an unpartitioned table, empty with no columns if it does not exist.
+
+        Files are opened by Arrow itself: its threads do not survive the end of the process when they read through
+        deltalake's file system (deltalake 1.6.6 with pyarrow 26: "terminate called", exit code 134, now and then).
+        """
+        if not self.has(table):
+            return pa.table({})
+        handle = DeltaTable(self.path(table))
+        schema = pa.schema(handle.schema().to_arrow())
+        return ds.dataset(handle.file_uris(), format="parquet", schema=schema).to_table(columns=columns, filter=where)
+
+
+def _check_columns(table: str, found: DeltaTable, schema: pa.Schema) -> None:
+    have = [field.name for field in found.schema().fields]
+    if have != schema.names:
+        added = sorted(set(schema.names) - set(have)) or "none"
+        gone = sorted(set(have) - set(schema.names)) or "none"
+        raise RepriseError(
+            f"table '{table}' was created by another version of this pipeline: new columns {added}, "
+            f"missing columns {gone}. Nothing was changed. Use a new lake folder, or the pipeline file it was made with."
+        )

@@ -1,0 +1,321 @@
+"""Landing files: finding them, reading three formats, and separating usable rows from those that are not.
+
+Nothing here changes a landing file, and no row is lost: it is either an event or a quarantine row that says
+which file, which row and why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from schemas.types import ATTRIBUTE_TYPES, TIMESTAMP
+from spark_jobs.errors import RepriseError, suggest
+from spark_jobs.pipeline import Source
+
+FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
+_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+# Outside these years a time stamp is a mistake of units or of a clock; one such row would push stream time out of
+# reach for all that follow.
+_EARLIEST, _LATEST = 0, 7_258_118_400_000_000  # 1970 to 2200
+# How much of an unusable row is kept as evidence.
+_CONTENT_CHARS = 500
+
+
+@dataclass(frozen=True)
+class LandingFile:
+    """A file below the landing folder; `file` is its path relative to that folder."""
+
+    path: str
+    file: str
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """The hive parts of the path: date=2026-01-01/hour=03/source=s1."""
+        parts = (part.partition("=") for part in Path(self.file).parts[:-1])
+        return {name: value for name, equals, value in parts if equals}
+
+    @property
+    def group(self) -> str:
+        """All sources of one hour are numbered together, so that their events interleave by arrival."""
+        return "/".join(f"{name}={value}" for name, value in self.partition.items() if name != "source")
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """Partition by partition; values that are numbers compare as numbers: hour=9 comes before hour=10."""
+        return _padded(self.group), _padded(self.file)
+
+
+def find_files(landing: Path) -> tuple[list[LandingFile], list[LandingFile]]:
+    """The files of all partitions in order, and those whose format is not known. Hidden and _ files are not data."""
+    if not landing.is_dir():
+        raise RepriseError(f"landing folder {landing} does not exist; nothing was ingested")
+    root = landing.resolve()
+    known, unknown = [], []
+    for path in root.rglob("*"):
+        relative = path.relative_to(root)
+        if not path.is_file() or any(part.startswith((".", "_")) for part in relative.parts):
+            continue
+        (known if path.suffix in FORMATS else unknown).append(LandingFile(str(path), str(relative)))
+    by_order = attrgetter("order")
+    return sorted(known, key=by_order), sorted(unknown, key=by_order)
+
+
+def _padded(path: str) -> str:
+    return re.sub(r"(?<==)\d+(?=/|$)", lambda number: number[0].zfill(20), path)
+
+
+def digest(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass
+class Read:
+    """The rows of one landing file: `events` in the log's own order, and what was wrong with the others."""
+
+    events: pa.Table  # source, source_seq, type, key, ts, arrival_ts, the attributes; `row` counts from 1
+    rejected: list[tuple[int | None, str, str | None]]  # row, reason, content
+    rows: int
+
+
+def read_landing_file(file: LandingFile, source: Source) -> Read:
+    """Read, convert and check one file. An unreadable file is one rejected row without a number."""
+    rejected: list[tuple[int | None, str, str | None]] = []
+    try:
+        raw, rows = _read(file.path, rejected)
+    except (pa.ArrowInvalid, pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
+        reason = f"the file cannot be read: {str(error).splitlines()[0][:200]}"
+        return Read(_empty(source), [(None, reason, None)], 0)
+    wanted = _wanted(source)
+    missing = [column for column, _ in wanted.values() if column is not None and column not in raw.column_names]
+    if missing:
+        have = [name for name in raw.column_names if name != _ROW]
+        reason = f"column '{missing[0]}' is missing{suggest(missing[0], have)}"
+        return Read(_empty(source), [*rejected, *[(int(r), reason, None) for r in np.asarray(raw[_ROW])]], rows)
+    events, bad = _converted(raw, wanted, source, file)
+    reasons = [(int(raw[_ROW][i].as_py()), reason, _content(raw, i)) for i, reason in sorted(bad.items())]
+    if bad:
+        keep = np.ones(raw.num_rows, bool)
+        keep[list(bad)] = False
+        events = events.filter(pa.array(keep))
+    return Read(events, [*rejected, *reasons], rows)
+
+
+_ROW = "__row"
+
+
+def _read(path: str, rejected: list[tuple[int | None, str, str | None]]) -> tuple[pa.Table, int]:
+    """The raw rows with their numbers, counted from 1 without a header line, and how many the file has."""
+    kind = FORMATS[Path(path).suffix]
+    if kind == "parquet":
+        table = pq.read_table(path, partitioning=None)
+    elif kind == "csv":
+        return _read_csv(path, rejected)
+    else:
+        return _read_jsonl(path, rejected)
+    return table.append_column(_ROW, pa.array(np.arange(1, table.num_rows + 1))), table.num_rows
+
+
+def _read_csv(path: str, rejected: list[tuple[int | None, str, str | None]]) -> tuple[pa.Table, int]:
+    """All columns as text: types are checked row by row afterwards, not guessed per block."""
+    with open(path, encoding="utf-8") as file:
+        header = file.readline()
+    if not header.strip():
+        return pa.table({_ROW: pa.array([], pa.int64())}), 0
+    names = pa.csv.read_csv(pa.py_buffer(header.encode())).column_names
+    broken: list[int] = []
+
+    def skip(row: Any) -> str:
+        number = int(row.number) - 1  # pyarrow counts the header line
+        broken.append(number)
+        rejected.append((number, f"the line has {row.actual_columns} values, the header {row.expected_columns}", str(row.text)[:_CONTENT_CHARS]))
+        return "skip"
+
+    table = pa.csv.read_csv(
+        path,
+        read_options=pa.csv.ReadOptions(use_threads=False),  # row numbers are only known without threads
+        parse_options=pa.csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=False),
+        convert_options=pa.csv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=True),
+    )
+    rows = table.num_rows + len(broken)
+    numbers = np.setdiff1d(np.arange(1, rows + 1), broken)
+    return table.append_column(_ROW, pa.array(numbers)), rows
+
+
+def _read_jsonl(path: str, rejected: list[tuple[int | None, str, str | None]]) -> tuple[pa.Table, int]:
+    """The whole file at once; only if that fails, line by line to find the ones to blame."""
+    try:
+        if Path(path).stat().st_size == 0:
+            return pa.table({_ROW: pa.array([], pa.int64())}), 0
+        table = pa.json.read_json(path, parse_options=pa.json.ParseOptions(newlines_in_values=False))
+        with open(path, "rb") as file:
+            lines = sum(1 for line in file if line.strip())
+        if lines == table.num_rows:
+            return table.append_column(_ROW, pa.array(np.arange(1, lines + 1))), lines
+    except pa.ArrowInvalid:
+        pass
+    objects, numbers = [], []
+    count = 0
+    with open(path, encoding="utf-8", errors="replace") as text:
+        for count, line in enumerate((line for line in text if line.strip()), 1):
+            try:
+                value = json.loads(line)
+            except ValueError as error:
+                rejected.append((count, f"not valid JSON: {error}", line[:_CONTENT_CHARS]))
+                continue
+            if not isinstance(value, dict):
+                rejected.append((count, "the line is not a JSON object", line[:_CONTENT_CHARS]))
+                continue
+            objects.append({name: None if v is None else v if isinstance(v, str) else json.dumps(v) for name, v in value.items()})
+            numbers.append(count)
+    names = sorted({name for value in objects for name in value})
+    columns = {name: pa.array([value.get(name) for value in objects], pa.string()) for name in names}
+    return pa.table({**columns, _ROW: pa.array(numbers, pa.int64())}), count
+
+
+def _wanted(source: Source) -> dict[str, tuple[str | None, pa.DataType]]:
+    """Reprise's column: the log's column and the type it must have."""
+    columns = source.columns
+    fixed = {
+        "source": (columns.source, pa.string()),
+        "source_seq": (columns.source_seq, pa.int64()),
+        "type": (columns.type, pa.string()),
+        "key": (columns.key, pa.string()),
+        "ts": (columns.ts, TIMESTAMP),
+        "arrival_ts": (columns.arrival_ts, TIMESTAMP),
+    }
+    own = {name: (a.column or name, ATTRIBUTE_TYPES[a.type]) for name, a in source.attributes.items()}
+    return {**fixed, **own}
+
+
+def _converted(
+    raw: pa.Table, wanted: dict[str, tuple[str | None, pa.DataType]], source: Source, file: LandingFile
+) -> tuple[pa.Table, dict[int, str]]:
+    """The events of all rows, and by row index why some cannot be used."""
+    bad: dict[int, str] = {}
+    columns: dict[str, Any] = {"row": raw[_ROW]}
+    for name, (column, type_) in wanted.items():
+        if column is None:
+            columns[name] = _default(name, raw, file)
+            continue
+        values, failed = _cast(raw[column], type_, source.ts_unit)
+        for i in np.flatnonzero(failed):
+            bad.setdefault(int(i), f"{column}: {raw[column][int(i)].as_py()!r} is not a valid {_word(type_)}")
+        if name not in source.attributes:
+            for i in np.flatnonzero(np.asarray(pc.is_null(values)) & ~failed):
+                bad.setdefault(int(i), f"{column} is missing")
+        columns[name] = values
+    if wanted["arrival_ts"][0] is None:
+        columns["arrival_ts"] = _running_max(columns["ts"])
+    return pa.table(columns), bad
+
+
+def _default(name: str, raw: pa.Table, file: LandingFile) -> Any:
+    n = raw.num_rows
+    if name == "source":
+        return pa.repeat(file.partition.get("source", "default"), n)
+    if name == "source_seq":
+        return raw[_ROW]
+    if name == "arrival_ts":
+        return pa.nulls(n, TIMESTAMP)
+    return pa.repeat("", n)
+
+
+def _running_max(ts: Any) -> Any:
+    """Without a column of its own: an event cannot have arrived before those that stand above it in its file."""
+    values = np.asarray(pc.fill_null(ts.cast(pa.int64()), _EARLIEST))
+    return pa.array(np.maximum.accumulate(values) if values.size else values, TIMESTAMP)
+
+
+def _cast(column: Any, type_: pa.DataType, unit: str | None) -> tuple[Any, Any]:
+    """Values of the wanted type, and which non-null inputs have none."""
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_timestamp(type_):
+        values = _cast_time(column, unit)
+    elif pa.types.is_string(type_):
+        values = column.cast(pa.string()) if not pa.types.is_nested(column.type) else pa.nulls(len(column), pa.string())
+    elif pa.types.is_boolean(type_):
+        values = _cast_boolean(column)
+    else:
+        values = _cast_number(column, type_)
+    failed = np.asarray(pc.and_(pc.is_valid(column), pc.is_null(values)))
+    return values, failed
+
+
+def _cast_time(column: Any, unit: str | None) -> Any:
+    if pa.types.is_timestamp(column.type):
+        micros = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
+    elif pa.types.is_date(column.type):
+        micros = column.cast(pa.timestamp("us")).cast(pa.int64())
+    elif pa.types.is_integer(column.type) and unit:
+        numbers = column.cast(pa.int64(), safe=False)
+        limit = _LATEST // _UNIT[unit]
+        inside = pc.and_(pc.greater_equal(numbers, 0), pc.less_equal(numbers, limit))
+        micros = pc.multiply(pc.if_else(inside, numbers, pa.scalar(None, pa.int64())), _UNIT[unit])
+    elif pa.types.is_string(column.type):
+        if unit:
+            return _cast_time(_cast_number(column, pa.int64()), unit)
+        parsed = pd.to_datetime(pd.Series(column.to_pandas()), errors="coerce", utc=True, format="ISO8601")
+        micros = pa.array(parsed.astype("datetime64[us, UTC]"), TIMESTAMP).cast(pa.int64())
+    else:
+        return pa.nulls(len(column), TIMESTAMP)
+    inside = pc.and_(pc.greater_equal(micros, _EARLIEST), pc.less(micros, _LATEST))
+    return pc.if_else(inside, micros, pa.scalar(None, pa.int64())).cast(TIMESTAMP)
+
+
+def _cast_number(column: Any, type_: pa.DataType) -> Any:
+    if pa.types.is_string(column.type):
+        # Text to the widest type that keeps it exact: a 64-bit sequence number does not survive a double.
+        if pa.types.is_integer(type_):
+            fits = pc.match_substring_regex(column, r"^\s*[+-]?\d{1,18}\s*$")
+            clean = pc.replace_substring_regex(pc.utf8_trim_whitespace(column), r"^\+", "")
+            return pc.if_else(pc.fill_null(fits, False), clean, pa.scalar(None, pa.string())).cast(type_)
+        return pa.array(pd.to_numeric(pd.Series(column.to_pandas()), errors="coerce"), type_, from_pandas=True)
+    if pa.types.is_boolean(column.type) or not (
+        pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
+    ):
+        return pa.nulls(len(column), type_)
+    if pa.types.is_integer(type_) and not pa.types.is_integer(column.type):
+        floats = column.cast(pa.float64())
+        whole = pc.and_(pc.equal(floats, pc.round(floats)), pc.less(pc.abs(floats), 2.0**53))
+        return pc.if_else(pc.fill_null(whole, False), floats, pa.scalar(None, pa.float64())).cast(type_)
+    return column.cast(type_, safe=False)
+
+
+def _cast_boolean(column: Any) -> Any:
+    if pa.types.is_boolean(column.type):
+        return column
+    if not pa.types.is_string(column.type):
+        return pa.nulls(len(column), pa.bool_())
+    lower = pc.utf8_lower(column)
+    return pc.if_else(pc.equal(lower, "true"), True, pc.if_else(pc.equal(lower, "false"), False, pa.scalar(None, pa.bool_())))
+
+
+def _word(type_: pa.DataType) -> str:
+    return next((word for word, known in ATTRIBUTE_TYPES.items() if known == type_), str(type_))
+
+
+def _content(raw: pa.Table, row: int) -> str:
+    values = {name: raw[name][row].as_py() for name in raw.column_names if name != _ROW}
+    return json.dumps(values, default=str)[:_CONTENT_CHARS]
+
+
+def _empty(source: Source) -> pa.Table:
+    columns = {name: pa.array([], type_) for name, (_, type_) in _wanted(source).items()}
+    return pa.table({"row": pa.array([], pa.int64()), **columns})

@@ -1,0 +1,392 @@
+"""Pipelines as files: strict YAML in, frozen and fully checked configuration out.
+
+Every mistake is reported with file and line, all of them at once, and with a suggestion where one is close.
+Only YAML's safe subset is read; predicates are parsed, never evaluated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from schemas import complex_events, event_log
+from schemas.types import ATTRIBUTE_TYPES
+from spark_jobs.cep.operator import Operator
+from spark_jobs.cep.pattern import parse_pattern
+from spark_jobs.cep.windows import Window
+from spark_jobs.errors import ExpressionError, PipelineError, suggest
+
+_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+# Larger files than this are not pipelines; the bound keeps hostile YAML from exhausting memory.
+MAX_FILE_BYTES = 1_000_000
+# The words of PATTERNS.md; the other three policies come with the whole language.
+AFTER_MATCH = {"past last row": False, "to next row": True}
+Path_ = tuple[str, ...]
+
+
+def duration(text: str) -> int:
+    """`10 min` in microseconds."""
+    found = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text)
+    if not found or int(found[1]) == 0:
+        raise ValueError(f"'{text}' is not a duration; write a positive number and a unit, such as '10 min'")
+    if not found[2]:
+        raise ValueError(f"in '{text}' a unit is missing{_write(found[1])}")
+    if found[2] not in _UNITS:
+        meant = [unit for unit in ("ms", "min", "s", "h", "d") if found[2].lower().startswith(unit)]
+        hint = f"; did you mean '{meant[0]}'?" if meant else suggest(found[2], list(_UNITS))
+        raise ValueError(f"in '{text}' unit '{found[2]}' is not known{hint}")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _write(number: str) -> str:
+    return f"; write '{number} ms' or another of {', '.join(_UNITS)}"
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", text):
+        raise ValueError(f"'{text}' is not a name; use small letters, digits and _, starting with a letter")
+    return text
+
+
+def _duration_text(text: Any) -> Any:
+    """A bare number is a common slip; it deserves the message about units, not one about types."""
+    if isinstance(text, int):
+        text = str(text)
+    if isinstance(text, str):
+        duration(text)
+    return text
+
+
+def _type_word(text: str) -> str:
+    if text not in ATTRIBUTE_TYPES:
+        raise ValueError(f"unknown type '{text}'{suggest(text, list(ATTRIBUTE_TYPES))}")
+    return text
+
+
+def _attribute(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Duration = Annotated[str, BeforeValidator(_duration_text)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Columns(_Strict):
+    """Reprise's word: the log's own column. Where the log has no such column, null."""
+
+    ts: str = "ts"
+    type: str | None = "type"
+    key: str | None = "key"
+    source: str | None = None  # otherwise from the partition folder source=...
+    source_seq: str | None = None  # otherwise from file and row
+    arrival_ts: str | None = None  # otherwise the latest ts seen so far in the file
+
+
+class Attribute(_Strict):
+    """`amount: double` is short for `amount: {type: double}`."""
+
+    type: Annotated[str, AfterValidator(_type_word)]
+    column: str | None = None  # the log's own name, where it is another
+
+
+class Source(_Strict):
+    columns: Columns = Columns()
+    attributes: dict[str, Annotated[Attribute, BeforeValidator(_attribute)]] = {}
+    ts_unit: Literal["s", "ms", "us"] | None = None  # of integer time stamps
+    quarantine_limit: float = Field(0.01, ge=0, le=1)
+    buckets: int = Field(8, ge=1, le=4096)
+    expectations: str | None = None  # a suite of one's own instead of expectations/incoming.yaml
+
+    @cached_property
+    def attribute_types(self) -> dict[str, pa.DataType]:
+        return {name: ATTRIBUTE_TYPES[attribute.type] for name, attribute in self.attributes.items()}
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return event_log.schema(self.attribute_types)
+
+
+class WindowSpec(_Strict):
+    count: int | None = Field(None, ge=1)
+    time: Duration | None = None
+    slide: int | str | None = None
+
+    def window(self) -> Window:
+        if (self.count is None) == (self.time is None):
+            raise ValueError("a window is either {count: 1000, slide: 50} or {time: 1 h, slide: 5 min}")
+        if self.count is not None:
+            if isinstance(self.slide, str) or (self.slide is not None and self.slide < 1):
+                raise ValueError(f"a count window slides by a positive number of events, not by '{self.slide}'")
+            return Window("count", self.count, self.slide or self.count)
+        if isinstance(self.slide, int):
+            raise ValueError(f"a time window slides by a duration, not by {self.slide}{_write(str(self.slide))}")
+        size = duration(str(self.time))
+        return Window("time", size, duration(self.slide) if self.slide else size)
+
+
+class OperatorSpec(_Strict):
+    from_: str = Field("event_log", alias="from")
+    partition_by: str | None = None
+    window: WindowSpec | None = None
+    pattern: str
+    define: dict[str, str]
+    within: Duration | None = None
+    after_match: str = "past last row"
+    measures: dict[str, str] = {}
+
+
+class Pipeline(_Strict):
+    """A checked pipeline. Use `load_pipeline`; `Pipeline.model_validate_json` is for tasks."""
+
+    name: Name
+    source: Source
+    operators: dict[Name, OperatorSpec] = Field(min_length=1)
+
+    @cached_property
+    def built(self) -> dict[str, Operator]:
+        """The operators, parsed and typed."""
+        return {name: self._build(name, spec) for name, spec in self.operators.items()}
+
+    @cached_property
+    def measures(self) -> dict[str, pa.DataType]:
+        """All measures of all operators: the variable part of `complex_events`."""
+        return {n: m.type for operator in self.built.values() for n, m in operator.measure_expressions.items()}
+
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        return complex_events.schema(self.measures)
+
+    def fingerprint(self, operator: str) -> str:
+        """Changes when the meaning of the operator does."""
+        spec = self.operators[operator].model_dump_json(by_alias=True)
+        attributes = sorted((name, str(type_)) for name, type_ in self.source.attribute_types.items())
+        return hashlib.sha256(f"{spec}{attributes}".encode()).hexdigest()[:16]
+
+    def _build(self, name: str, spec: OperatorSpec) -> Operator:
+        return Operator(
+            name=name,
+            pattern=parse_pattern(spec.pattern),
+            define=spec.define,
+            types=expression_types(self.source),
+            partition_by=spec.partition_by,
+            window=spec.window.window() if spec.window else Window(),
+            within=duration(spec.within) if spec.within else 0,
+            to_next_row=AFTER_MATCH[spec.after_match],
+            measures=spec.measures,
+        )
+
+
+def expression_types(source: Source) -> dict[str, pa.DataType]:
+    """What predicates and measures may name."""
+    internal = {"stream_ts", "bucket"}
+    fixed = {field.name: field.type for field in event_log.FIXED if field.name not in internal}
+    return {**fixed, **source.attribute_types}
+
+
+def load_pipeline(path: str | Path) -> Pipeline:
+    """Read and check a pipeline file."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > MAX_FILE_BYTES:
+            raise PipelineError(f"{file}: larger than {MAX_FILE_BYTES:,} bytes, which no pipeline is")
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PipelineError(f"{file}: no such file. Pipelines to start from are in examples/.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{file}: cannot be read: {error}") from None
+    return parse_pipeline(text, str(file))
+
+
+def parse_pipeline(text: str, file: str) -> Pipeline:
+    document, lines = _read_yaml(text, file)
+    try:
+        pipeline = Pipeline.model_validate(document)
+    except ValidationError as error:
+        raise _refuse(file, lines, _schema_problems(error)) from None
+    problems = _meaning_problems(pipeline)
+    if problems:
+        raise _refuse(file, lines, problems)
+    return pipeline
+
+
+def _read_yaml(text: str, file: str) -> tuple[Any, dict[Path_, int]]:
+    """The document, and the line of every key in it."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise PipelineError(f"{file}:{mark.line + 1 if mark else 1}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise PipelineError(f"{file}:1: not valid YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(document, dict):
+        raise PipelineError(f"{file}:1: a pipeline is a mapping with name, source and operators")
+    lines: dict[Path_, int] = {}
+    twice = _note_lines(node, (), lines)
+    if twice:
+        raise _refuse(file, lines, [(key, f"'{key[-1]}' is given twice") for key in twice])
+    return document, lines
+
+
+def _note_lines(node: Any, path: Path_, lines: dict[Path_, int]) -> list[Path_]:
+    lines.setdefault(path, node.start_mark.line + 1)
+    twice: list[Path_] = []
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            below = (*path, str(key.value))
+            if below in lines:
+                twice.append(below)
+            lines[below] = key.start_mark.line + 1
+            twice += _note_lines(value, below, lines)
+    return twice
+
+
+def _schema_problems(error: ValidationError) -> list[tuple[Path_, str]]:
+    problems: dict[Path_, str] = {}
+    for item in error.errors():
+        path = tuple(str(part) for part in item["loc"] if _is_key(part))
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = f"unknown key '{path[-1]}'{suggest(path[-1], _keys_at(path[:-1]))}"
+        elif item["type"] == "missing":
+            message = f"'{path[-1]}' is missing"
+            path = path[:-1]
+        elif item["type"].endswith("_type"):
+            message = f"{message}, not {item['input']!r}"
+        problems.setdefault(path, message)
+    return list(problems.items())
+
+
+def _is_key(part: Any) -> bool:
+    """Pydantic adds the names of union members to a place; those are no keys of the file."""
+    return part != "[key]" and not (isinstance(part, str) and part in ("int", "str"))
+
+
+def _keys_at(path: Path_) -> list[str]:
+    model: type[BaseModel]
+    match path:
+        case ():
+            model = Pipeline
+        case ("source",):
+            model = Source
+        case ("source", "columns"):
+            model = Columns
+        case ("source", "attributes", _):
+            model = Attribute
+        case ("operators", _, "window"):
+            model = WindowSpec
+        case _:
+            model = OperatorSpec
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _meaning_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
+    """What only the whole file can tell: names, symbols, types."""
+    problems: list[tuple[Path_, str]] = []
+    types = expression_types(pipeline.source)
+    for name in pipeline.source.attributes:
+        here = ("source", "attributes", name)
+        if not re.fullmatch(r"[A-Za-z_]\w{0,62}", name):
+            problems.append((here, f"'{name}' is not a column name"))
+        if name.lower() in event_log.FIXED_NAMES:
+            problems.append((here, f"'{name}' is a column Reprise fills itself; choose another name with {{column: {name}, type: ..}}"))
+    measures: dict[str, tuple[str, pa.DataType]] = {}
+    for name, spec in pipeline.operators.items():
+        problems += _operator_problems(pipeline, name, spec, types, measures)
+    return problems
+
+
+def _operator_problems(
+    pipeline: Pipeline,
+    name: str,
+    spec: OperatorSpec,
+    types: Mapping[str, pa.DataType],
+    measures: dict[str, tuple[str, pa.DataType]],
+) -> list[tuple[Path_, str]]:
+    here = ("operators", name)
+    problems: list[tuple[Path_, str]] = []
+    if spec.from_ != "event_log":
+        known = "other operators as input are not supported yet" if spec.from_ in pipeline.operators else "no such input"
+        problems.append(((*here, "from"), f"'{spec.from_}': {known}; write 'from: event_log'"))
+    if spec.partition_by is not None and spec.partition_by not in types:
+        problems.append(((*here, "partition_by"), f"unknown column '{spec.partition_by}'{suggest(spec.partition_by, list(types))}"))
+    if spec.after_match not in AFTER_MATCH:
+        problems.append(((*here, "after_match"), f"'{spec.after_match}' is not supported{suggest(spec.after_match, list(AFTER_MATCH))}"))
+    try:
+        if spec.window:
+            spec.window.window()
+    except ValueError as error:
+        problems.append(((*here, "window"), str(error)))
+    try:
+        symbols = parse_pattern(spec.pattern).symbols
+    except ExpressionError as error:
+        return [*problems, ((*here, "pattern"), _at_column(error))]
+    for symbol in symbols:
+        if symbol not in spec.define:
+            close = suggest(symbol, list(spec.define))
+            problems.append(((*here, "pattern"), f"symbol '{symbol}' is not defined{close}; TRUE would fit every event"))
+    for symbol in spec.define:
+        if symbol not in symbols:
+            problems.append(((*here, "define", symbol), f"symbol '{symbol}' is not in the pattern '{spec.pattern}'{suggest(symbol, list(symbols))}"))
+    if problems:
+        return problems
+    return _expression_problems(pipeline, name, spec, measures)
+
+
+def _expression_problems(
+    pipeline: Pipeline, name: str, spec: OperatorSpec, measures: dict[str, tuple[str, pa.DataType]]
+) -> list[tuple[Path_, str]]:
+    problems: list[tuple[Path_, str]] = []
+    for group in ("define", "measures"):
+        for word, text in getattr(spec, group).items():
+            alone = spec.model_copy(update={"define": {}, "measures": {}} | {group: {word: text}})
+            try:
+                operator = pipeline._build(name, alone)
+                found = operator.predicates[word] if group == "define" else operator.measure_expressions[word]
+            except ExpressionError as error:
+                problems.append((("operators", name, group, word), _at_column(error)))
+                continue
+            if group == "measures":
+                problems += _measure_problems(name, word, found.type, measures)
+    return problems
+
+
+def _measure_problems(
+    operator: str, name: str, type_: pa.DataType, measures: dict[str, tuple[str, pa.DataType]]
+) -> list[tuple[Path_, str]]:
+    here = ("operators", operator, "measures", name)
+    if not re.fullmatch(r"[a-z]\w{0,62}", name) or name in complex_events.FIXED_NAMES:
+        taken = name in complex_events.FIXED_NAMES
+        return [(here, f"'{name}' {'is taken by complex_events' if taken else 'is not a column name'}; choose another name")]
+    if pa.types.is_null(type_):
+        return [(here, f"'{name}' is always NULL, so it has no type")]
+    other, other_type = measures.setdefault(name, (operator, type_))
+    if other_type != type_:
+        return [(here, f"'{name}' is {type_} here and {other_type} in operator '{other}'; one column has one type")]
+    return []
+
+
+def _at_column(error: ExpressionError) -> str:
+    return f"{error} (at character {error.column} of the text)" if error.column else str(error)
+
+
+def _refuse(file: str, lines: Mapping[Path_, int], problems: list[tuple[Path_, str]]) -> PipelineError:
+    rows = []
+    for path, message in problems:
+        known = path
+        while known not in lines and known:
+            known = known[:-1]
+        rows.append((lines.get(known, 1), f"{file}:{lines.get(known, 1)}: {'.'.join(path) or 'pipeline'}: {message}"))
+    return PipelineError("\n".join(row for _, row in sorted(rows)))

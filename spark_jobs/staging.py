@@ -1,0 +1,203 @@
+"""Staging: what ingest's tasks do between a landing file and the event log.
+
+A partition group (one hour, all sources) is read once, put into arrival order and written as one scratch file
+with a row group per bucket. Then each bucket reads its row groups from all scratch files and becomes one file
+of the event log: a shuffle through local files, without the JVM.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from schemas import event_log, quarantine
+from schemas.types import TIMESTAMP
+from spark_jobs.landing import LandingFile, read_landing_file
+from spark_jobs.lake.scan import buckets
+from spark_jobs.pipeline import Source
+
+# Small enough that a batch reads few rows it does not need, large enough to be read in one go.
+ROW_GROUP = 65_536
+_IDENTITY = ["source", "source_seq"]
+_CONTENT = ["type", "key", "ts"]
+
+
+def stage(source: Source, payload: dict[str, Any]) -> dict[str, Any]:
+    """Read a group's files; the staged file and, per file, what was found in it."""
+    parts, files, rejected = [], [], []
+    for index, entry in enumerate(payload["files"]):
+        file = LandingFile(entry["path"], entry["file"])
+        read = read_landing_file(file, source)
+        parts.append(read.events.append_column("file", pa.repeat(pa.scalar(index, pa.int32()), read.events.num_rows)))
+        rejected += [(entry["file"], row, reason, content, entry["digest"]) for row, reason, content in read.rejected]
+        files.append(
+            {
+                "file": entry["file"],
+                "rows": read.rows,
+                "unreadable": any(row is None for row, _, _ in read.rejected),
+                "quarantined": len(read.rejected),
+            }
+        )
+    events = pa.concat_tables(parts).combine_chunks()
+    # A row number is no order across the files of one source; the place in the list of files is.
+    tie = ["source_seq"] if source.columns.source_seq else ["file", "row"]
+    order = pc.sort_indices(events, [(name, "ascending") for name in ("arrival_ts", "source", *tie)])
+    _write_staged(events.take(order), payload["out"], source.buckets)
+    _write_rejected(rejected, payload["out"])
+    return {"files": files, "out": payload["out"], **_summary(payload["out"], len(files))}
+
+
+def restage(source: Source, payload: dict[str, Any]) -> dict[str, Any]:
+    """Drop rows whose (source, source_seq) is taken: the same event again, or another one that must not pass."""
+    events = _staged(payload["out"])
+    suspect = np.zeros(events.num_rows, bool)
+    file_of = np.asarray(events["file"])
+    seqs = np.asarray(events["source_seq"])
+    for index, taken in payload["taken"].items():
+        numbers = np.array(BitMap64.deserialize(base64.b64decode(taken)), dtype=np.int64)
+        suspect |= (file_of == int(index)) & np.isin(seqs, numbers)
+    # Within a file a number may stand once; the first one wins.
+    frame = events.select([*_IDENTITY, *_CONTENT, "file", "row"]).to_pandas()
+    suspect |= frame.duplicated([*_IDENTITY, "file"]).to_numpy()
+    again = frame[suspect]
+    first = _first_occurrences(again, frame[~suspect], payload)
+    joined = again.merge(first, on=_IDENTITY, how="left", suffixes=("", "_first"))
+    same = np.ones(len(joined), bool)
+    for name in _CONTENT:
+        same &= (joined[name] == joined[f"{name}_first"]).to_numpy()
+    names = payload["names"]
+    rejected = [
+        (
+            names[int(row["file"])],
+            int(row["row"]),
+            f"source_seq {row['source_seq']} of source '{row['source']}' was already taken by another event",
+            None,
+            payload["digests"][int(row["file"])],
+        )
+        for row in joined[~same].to_dict("records")
+    ]
+    _write_staged(events.filter(pa.array(~suspect)), payload["out"], source.buckets)
+    _write_rejected(rejected, f"{payload['out']}.again")
+    duplicates = joined[same].groupby("file").size()
+    conflicts = joined[~same].groupby("file").size()
+    return {
+        "duplicates": {str(k): int(v) for k, v in duplicates.items()},
+        "conflicts": {str(k): int(v) for k, v in conflicts.items()},
+        **_summary(payload["out"], len(names)),
+    }
+
+
+def write_bucket(source: Source, payload: dict[str, Any]) -> dict[str, Any]:
+    """One file of the event log: SNs, stream time and derived sequence numbers are final here."""
+    parts = []
+    for group in payload["groups"]:
+        with pq.ParquetFile(group["path"]) as file:
+            staged = file.read_row_group(group["row_group"])
+        ahead = pa.array(np.maximum(np.asarray(staged["stream_ts"].cast(pa.int64())), group["stream_ts"]), TIMESTAMP)
+        sequence = np.asarray(staged["source_seq"])
+        if group["sequence_base"]:
+            sequence = sequence + np.array(group["sequence_base"], np.int64)[np.asarray(staged["file"])]
+        staged = staged.append_column("sn", pa.array(np.asarray(staged["position"]) + group["base"]))
+        columns = {
+            "source_seq": pa.array(sequence),
+            "stream_ts": ahead,
+        }
+        fields = _fields(source)
+        parts.append(pa.table([columns.get(f.name, staged[f.name]) for f in fields], schema=pa.schema(fields)))
+    table = pa.concat_tables(parts)
+    Path(payload["path"]).parent.mkdir(parents=True, exist_ok=True)
+    texts = [f.name for f in table.schema if pa.types.is_string(f.type)]
+    pq.write_table(table, payload["path"], row_group_size=ROW_GROUP, compression="snappy", use_dictionary=texts)
+    return {"rows": table.num_rows}
+
+
+def _fields(source: Source) -> list[pa.Field]:
+    """What is inside the files: all but the bucket, which Delta keeps in the folder name."""
+    return [field for field in source.schema if field.name not in event_log.PARTITION_BY]
+
+
+def _write_staged(events: pa.Table, out: str, count: int) -> None:
+    """Number the rows of a group from 1, note the stream time so far, and cut by bucket."""
+    ts = np.asarray(events["ts"].cast(pa.int64()))
+    stream = np.maximum.accumulate(ts) if ts.size else ts
+    coded = events["key"].combine_chunks().dictionary_encode()
+    bucket = buckets(coded.dictionary, count)[np.asarray(coded.indices)] if events.num_rows else np.empty(0, np.int32)
+    for name in ("position", "stream_ts", "bucket"):
+        if name in events.column_names:
+            events = events.drop([name])
+    events = events.append_column("position", pa.array(np.arange(1, events.num_rows + 1)))
+    events = events.append_column("stream_ts", pa.array(stream, TIMESTAMP))
+    events = events.append_column("bucket", pa.array(bucket, pa.int32()))
+    with pq.ParquetWriter(f"{out}.parquet", events.schema, compression="snappy") as writer:
+        for number in np.unique(bucket):
+            rows = events.filter(pa.array(bucket == number))
+            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+
+
+def _staged(out: str) -> pa.Table:
+    return pq.read_table(f"{out}.parquet", partitioning=None).sort_by("position")
+
+
+def _summary(out: str, files: int) -> dict[str, Any]:
+    """What the driver has to know of a staged group: how much, which buckets, which numbers, which times."""
+    events = _staged(out)
+    file_of, seqs = np.asarray(events["file"]), np.asarray(events["source_seq"])
+    source_of = events["source"].combine_chunks().dictionary_encode()
+    sources = np.asarray(source_of.indices) if events.num_rows else np.empty(0, np.int64)
+    bucket, counts = np.unique(np.asarray(events["bucket"]), return_counts=True)
+    numbers = []
+    for index in range(files):
+        mine = file_of == index
+        numbers.append(
+            {
+                str(source_of.dictionary[int(code)]): _packed(seqs[mine & (sources == code)])
+                for code in np.unique(sources[mine])
+            }
+        )
+    ts = pc.min_max(events["ts"].cast(pa.int64())).as_py()
+    return {
+        "accepted": events.num_rows,
+        "per_file": [int((file_of == index).sum()) for index in range(files)],
+        "repeats": int(events.num_rows - len(events.select([*_IDENTITY, "file"]).to_pandas().drop_duplicates())),
+        "sequences": numbers,
+        "buckets": {str(b): group for group, b in enumerate(bucket)},
+        "types": len(pc.unique(events["type"])),
+        "keys": len(pc.unique(events["key"])),
+        "ts_min": ts["min"],
+        "ts_max": ts["max"],
+        "late": int((np.asarray(events["ts"].cast(pa.int64())) < np.asarray(events["stream_ts"].cast(pa.int64()))).sum()),
+    }
+
+
+def _first_occurrences(again: pd.DataFrame, here: pd.DataFrame, payload: dict[str, Any]) -> pd.DataFrame:
+    """The events that took these numbers first: in the log, in an earlier group, or in this one."""
+    columns = [*_IDENTITY, *_CONTENT]
+    numbers = pa.array(again["source_seq"].unique())
+    found = []
+    paths = [*payload["log"], *payload["earlier"]]
+    if paths:
+        where = pc.field("source_seq").isin(numbers)
+        found.append(ds.dataset(paths, format="parquet").to_table(columns=columns, filter=where).to_pandas())
+    found.append(here.sort_values(["file", "row"])[columns])
+    return pd.concat(found).drop_duplicates(_IDENTITY)
+
+
+def _write_rejected(rows: list[tuple[Any, ...]], out: str) -> None:
+    names = ["file", "row", "reason", "content", "digest"]
+    schema = pa.schema([quarantine.SCHEMA.field(name) for name in names])
+    pq.write_table(pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema), f"{out}.rejected.parquet")
+
+
+def _packed(numbers: Any) -> str:
+    packed = BitMap64(numbers.tolist())
+    packed.run_optimize()
+    return base64.b64encode(packed.serialize()).decode()

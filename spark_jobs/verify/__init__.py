@@ -1,0 +1,1 @@
+"""Verification: the reference run, five properties against it, and a three-valued verdict."""

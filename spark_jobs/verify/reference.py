@@ -1,0 +1,138 @@
+"""The reference run: the whole log in one pass, with none of the recovery code and none of the engine's kernel.
+
+A plain automaton walks every window of every key event by event and keeps a list of runs (seed 000, figure 5,
+with WITHIN). It is slower than the engine's kernel and has another shape on purpose: agreement of the two is
+evidence, not tautology.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from spark_jobs.cep.operator import Operator, int64s, key_codes, match_table, symbol_mask
+from spark_jobs.cep.sequencer import Seed, number
+
+
+def reference_events(operator: Operator, events: pa.Table) -> pa.Table:
+    """The complex events of a failure-free run over `events`, which hold the whole log in SN order."""
+    events = events.unify_dictionaries().combine_chunks()
+    mask = symbol_mask(operator, events)
+    codes, _ = key_codes(operator, events, np.arange(events.num_rows))
+    by_key = np.argsort(codes, kind="stable")
+    sn, ts = int64s(events["sn"])[by_key], int64s(events["stream_ts"])[by_key]
+    axis = ts if operator.window.kind == "time" else sn - 1
+    rows, windows = _walk(
+        codes[by_key],
+        mask[by_key],
+        axis,
+        ts,
+        len(operator.pattern.steps),
+        operator.window.kind != "none",
+        operator.window.size,
+        operator.window.slide,
+        1 if operator.window.kind == "count" else -(2**62),
+        operator.within,
+        operator.to_next_row,
+    )
+    matches = match_table(operator, events, by_key[rows], windows)
+    return number(operator, Seed(), 0, [matches])[0]
+
+
+@njit(cache=True)
+def _walk(
+    key: Any,
+    mask: Any,
+    axis: Any,
+    ts: Any,
+    steps: int,
+    windowed: bool,
+    size: int,
+    slide: int,
+    lowest: int,
+    within: int,
+    to_next_row: bool,
+) -> Any:
+    out_rows = [np.empty(steps, np.int64) for _ in range(0)]
+    out_windows = [0 for _ in range(0)]
+    n = key.size
+    begin = 0
+    while begin < n:
+        end = begin
+        while end < n and key[end] == key[begin]:
+            end += 1
+        if not windowed:
+            _run(mask, ts, begin, end, steps, within, to_next_row, 1, out_rows, out_windows)
+        else:
+            y = max(lowest, (axis[begin] - size) // slide + 2)
+            while y <= axis[end - 1] // slide + 1:
+                low = begin + np.searchsorted(axis[begin:end], (y - 1) * slide, side="left")
+                high = begin + np.searchsorted(axis[begin:end], (y - 1) * slide + size, side="left")
+                if low == high and low < end:  # an empty stretch: go to the first window of the next event
+                    y = max(y + 1, (axis[low] - size) // slide + 2)
+                    continue
+                _run(mask, ts, low, high, steps, within, to_next_row, y, out_rows, out_windows)
+                y += 1
+        begin = end
+    rows = np.empty((len(out_rows), steps), np.int64)
+    for i in range(len(out_rows)):
+        rows[i] = out_rows[i]
+    return rows, np.array(out_windows, dtype=np.int64)
+
+
+@njit(cache=True)
+def _run(
+    mask: Any,
+    ts: Any,
+    low: int,
+    high: int,
+    steps: int,
+    within: int,
+    to_next_row: bool,
+    y: int,
+    out_rows: Any,
+    out_windows: Any,
+) -> None:
+    """One window of one key: runs in order of their start, each a row of bound positions and a count of them."""
+    runs = [np.empty(steps, np.int64) for _ in range(0)]
+    bound = [0 for _ in range(0)]
+    for i in range(low, high):
+        if mask[i] == 0:
+            continue
+        consumed = False
+        kept_runs = [np.empty(steps, np.int64) for _ in range(0)]
+        kept_bound = [0 for _ in range(0)]
+        for r in range(len(runs)):
+            if within > 0 and ts[i] - ts[runs[r][0]] >= within:
+                continue
+            state = bound[r]
+            if mask[i] >> state & 1:
+                runs[r][state] = i
+                state += 1
+            if state == steps:
+                out_rows.append(runs[r])
+                out_windows.append(y)
+                consumed = not to_next_row
+                if consumed:
+                    break
+                continue
+            kept_runs.append(runs[r])
+            kept_bound.append(state)
+        if consumed:
+            runs = [np.empty(steps, np.int64) for _ in range(0)]
+            bound = [0 for _ in range(0)]
+            continue
+        runs, bound = kept_runs, kept_bound
+        if mask[i] & 1:
+            run = np.empty(steps, np.int64)
+            run[0] = i
+            if steps == 1:
+                out_rows.append(run)
+                out_windows.append(y)
+            # Without WITHIN a later start can never overtake the first one; it is kept only if it may report.
+            elif within > 0 or to_next_row or len(runs) == 0:
+                runs.append(run)
+                bound.append(1)
