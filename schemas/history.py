@@ -6,15 +6,13 @@ import pyarrow as pa
 
 from schemas.types import TIMESTAMP, required
 
-SCHEMA = pa.schema(
-    [
-        required("at", TIMESTAMP),
-        required("job", pa.string()),
-        required("attempt", pa.int64()),
-        pa.field("operator", pa.string()),
-        pa.field("batch", pa.int64()),
-        required("kind", pa.string()),  # attempt, phase, replay, commit, fence, fault, end
-        required("name", pa.string()),
-        pa.field("detail", pa.string()),  # JSON
-    ]
-)
+SCHEMA = pa.schema([
+    required("at", TIMESTAMP),
+    required("job", pa.string()),
+    required("attempt", pa.int64()),
+    pa.field("operator", pa.string()),
+    pa.field("batch", pa.int64()),
+    required("kind", pa.string()),  # attempt, phase, replay, commit, fence, fault, end
+    required("name", pa.string()),
+    pa.field("detail", pa.string()),  # JSON
+])

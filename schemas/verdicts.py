@@ -6,15 +6,13 @@ import pyarrow as pa
 
 from schemas.types import TIMESTAMP, required
 
-SCHEMA = pa.schema(
-    [
-        required("at", TIMESTAMP),
-        required("pipeline", pa.string()),
-        required("operator", pa.string()),
-        required("verdict", pa.string()),  # valid, invalid, unknown
-        required("events", pa.int64()),
-        required("matches", pa.int64()),
-        required("reference_matches", pa.int64()),
-        required("findings", pa.string()),  # JSON, one entry per property
-    ]
-)
+SCHEMA = pa.schema([
+    required("at", TIMESTAMP),
+    required("pipeline", pa.string()),
+    required("operator", pa.string()),
+    required("verdict", pa.string()),  # valid, invalid, unknown
+    required("events", pa.int64()),
+    required("matches", pa.int64()),
+    required("reference_matches", pa.int64()),
+    required("findings", pa.string()),  # JSON, one entry per property
+])

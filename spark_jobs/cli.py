@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from spark_jobs.console import ERR, PROGRESS_FILE, say, table
+from spark_jobs.console import ERR, PROGRESS_FILE, WITH_PARENT, say, table
 from spark_jobs.errors import RepriseError
 
 app = typer.Typer(
@@ -135,7 +135,9 @@ def verify(
 @app.command()
 def drill(
     pipeline: PipelineFile,
-    kill: Annotated[list[str], typer.Option(help="SIGKILL the driver here, once; may be given several times.")] = ["detect.saved@3"],  # noqa: B006
+    kill: Annotated[list[str], typer.Option(help="SIGKILL the driver here, once; may be given several times.")] = [
+        "detect.saved@3"
+    ],  # noqa: B006
     events: Annotated[int, typer.Option(help="Events to generate.")] = 100_000,
     batch_events: BatchEvents = 20_000,
     landing: Annotated[Path | None, typer.Option(help="Drill on these landing files instead of generated ones.")] = None,
@@ -169,6 +171,22 @@ def arm(pipeline: PipelineFile, lake: LakeDir, kill: Annotated[list[str], typer.
     for fault in faults:
         plan.arm(fault)
         say(f"armed: SIGKILL at {fault.phase} of batch {fault.batch}")
+
+
+@app.command(hidden=True)
+def warm_up() -> None:
+    """Compile the kernels and prepare quick starts of Spark; part of the set-up, useful but not needed."""
+    import tempfile
+
+    from spark_jobs.cep import matcher
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.runner import make_class_archive
+    from spark_jobs.verify import reference
+
+    matcher.warm_up()
+    reference.warm_up()
+    with tempfile.TemporaryDirectory() as folder:
+        make_class_archive(Lake(folder))
 
 
 @app.command()
@@ -223,12 +241,18 @@ def bench(
         if as_json:
             sys.stdout.write(json.dumps(bar.as_dict()) + "\n")
     if not as_json:
-        table(f"bench {name}", ["bar", "value", "limit", "ok"], [[b.bar, b.shown, b.limit_shown, "yes" if b.ok else "NO"] for b in bars])
+        table(
+            f"bench {name}",
+            ["bar", "value", "limit", "ok"],
+            [[b.bar, b.shown, b.limit_shown, "yes" if b.ok else "NO"] for b in bars],
+        )
     raise typer.Exit(0 if all(bar.ok for bar in bars) else 1)
 
 
 def main() -> None:
     """Entry point: errors a user can act on are sentences, not stack traces."""
+    if os.environ.get(WITH_PARENT):
+        _die_with_parent()
     try:
         app()
     except RepriseError as error:
@@ -236,6 +260,15 @@ def main() -> None:
         if os.environ.get(PROGRESS_FILE):
             say(f"error: {error}")
         raise SystemExit(error.exit_code) from None
+
+
+def _die_with_parent() -> None:
+    """An Airflow task that is killed takes its job along; an orphan would be fenced, but it would still burn CPU."""
+    import ctypes
+    import signal
+
+    set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 class _job:
@@ -267,11 +300,18 @@ def _ingest(job: _job, landing: Path) -> None:
 
     done = ingest(job.pipeline, landing, job.lake, job.runner, job.attempt)
     if not done.files:
-        say(f"nothing new below {landing}: {done.known_files} files are in the log already, which ends at event {done.last_sn:,}")
+        say(
+            f"nothing new below {landing}: {done.known_files} files are in the log already, which ends at event {done.last_sn:,}"
+        )
         return
-    extra = [f"{done.duplicates:,} delivered twice" if done.duplicates else "", f"{done.quarantined:,} quarantined" if done.quarantined else ""]
+    extra = [
+        f"{done.duplicates:,} delivered twice" if done.duplicates else "",
+        f"{done.quarantined:,} quarantined" if done.quarantined else "",
+    ]
     also = "".join(f", {text}" for text in extra if text)
-    say(f"ingested {done.accepted:,} of {done.rows:,} rows from {done.files} files{also}; the log ends at event {done.last_sn:,}")
+    say(
+        f"ingested {done.accepted:,} of {done.rows:,} rows from {done.files} files{also}; the log ends at event {done.last_sn:,}"
+    )
 
 
 def _detect(job: _job, batch_events: int, shards: int) -> None:

@@ -19,6 +19,8 @@ ERR = Console(stderr=True, highlight=False, soft_wrap=True)
 
 # Where a watching process (a drill) wants to read along; every command below it appends its progress there.
 PROGRESS_FILE = "REPRISE_PROGRESS"
+# Set by whoever starts a command that must not outlive it.
+WITH_PARENT = "REPRISE_WITH_PARENT"
 
 
 def say(line: str) -> None:
@@ -38,5 +40,7 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
         shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*[f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else escape(str(cell)) for cell in row])
+        shown.add_row(*[
+            f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else escape(str(cell)) for cell in row
+        ])
     OUT.print(shown)

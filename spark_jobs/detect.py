@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from spark_jobs.cep.kernel import Int64s
+from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.operator import Operator
 from spark_jobs.errors import FencedAttempt
 from spark_jobs.lake.commit import Claim, add_file, claim
@@ -147,9 +147,7 @@ class _Detection:
         done.batches += 1
         done.events += end_sn - savepoint.end_sn
         done.matches += complex_events.num_rows
-        self.attempt.say(
-            f"{self.operator.name}: batch {batch}, {end_sn:,} of {log.last_sn:,} events, {done.matches:,} matches"
-        )
+        self.attempt.say(f"{self.operator.name}: batch {batch}, {end_sn:,} of {log.last_sn:,} events, {done.matches:,} matches")
         return following
 
     def _payloads(self, log: EventLog, savepoint: Savepoint, residual: Int64s, end_sn: int) -> list[dict[str, Any]]:

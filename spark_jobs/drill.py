@@ -1,7 +1,7 @@
 """A drill: generate a log, arm a fault, let detection be killed and recover, verify, report.
 
 The steps are ordinary commands in processes of their own, because a fault kills the process it strikes. They
-are run either by this module or, with `--airflow`, as tasks of the DAG recovery_drill; both read STEPS.
+are run either by this module or, with `--airflow`, as tasks of the DAG recovery_drill.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from spark_jobs.console import OUT, PROGRESS_FILE
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.plan import parse_fault
 from spark_jobs.pipeline import load_pipeline
+from spark_jobs.steps import POISON, drill_steps
+from spark_jobs.verify.verdict import Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 DRILLS = ROOT / ".local" / "drills"
@@ -42,26 +44,6 @@ class Drill:
     airflow: bool
 
 
-def steps(
-    pipeline: str, folder: str, landing: str, kill: list[str], events: int, batch_events: int, master: str
-) -> dict[str, list[str]]:
-    """The commands of a drill, in order; a generated log is left out where landing files are given."""
-    lake = f"{folder}/lake"
-    arm = [word for fault in kill for word in ("--kill", fault)]
-    commands = {
-        "generate": ["generate", "--out", f"{folder}/landing", "--events", str(events), "--poison", str(min(5, events))],
-        "arm": ["arm", pipeline, "--lake", lake, *arm],
-        "ingest": ["ingest", pipeline, "--landing", landing or f"{folder}/landing", "--lake", lake, "--master", master],
-        "reference": ["reference", pipeline, "--lake", lake],
-        "detect": ["detect", pipeline, "--lake", lake, "--batch-events", str(batch_events), "--master", master],
-        "verify": ["verify", pipeline, "--lake", lake],
-        "report": ["report", pipeline, "--lake", lake, "--out", f"{folder}/report.html"],
-    }
-    if landing:
-        del commands["generate"]
-    return commands
-
-
 def run_drill(drill: Drill) -> int:
     """Run a drill and show it while it runs; the exit code is the verdict's."""
     load_pipeline(drill.pipeline)
@@ -70,7 +52,9 @@ def run_drill(drill: Drill) -> int:
     if drill.landing is not None and not drill.landing.is_dir():
         raise RepriseError(f"landing folder {drill.landing} does not exist")
     folder = _new_folder(drill)
-    OUT.print(f"[bold]Recovery drill[/bold] of {drill.pipeline}: SIGKILL at {', '.join(drill.kill)}. Everything is below {folder}")
+    OUT.print(
+        f"[bold]Recovery drill[/bold] of {drill.pipeline}: SIGKILL at {', '.join(drill.kill)}. Everything is below {folder}"
+    )
     work = _through_airflow(drill, folder) if drill.airflow else _directly(drill, folder)
     return _finish(folder, work)
 
@@ -84,41 +68,45 @@ def _new_folder(drill: Drill) -> Path:
 
 
 def _directly(drill: Drill, folder: Path) -> int:
-    landing = str(drill.landing.resolve()) if drill.landing else ""
-    commands = steps(
-        str(drill.pipeline.resolve()), str(folder), landing, list(drill.kill), drill.events, drill.batch_events, drill.master
+    commands = drill_steps(
+        pipeline=str(drill.pipeline.resolve()),
+        folder=str(folder),
+        landing=str(drill.landing.resolve() if drill.landing else folder / "landing"),
+        kill=list(drill.kill),
+        events=str(drill.events),
+        poison=str(min(POISON, drill.events)),
+        batch_events=str(drill.batch_events),
+        master=drill.master,
     )
-    verdict = 0
+    if drill.landing:
+        del commands["generate"]
     for name, command in commands.items():
         for _ in range(len(drill.kill) + SPARE_TRIES):
             code = _watched(folder, [sys.executable, "-m", "spark_jobs", *command])
             if code != -signal.SIGKILL:
                 break
             _tell(folder, f"{name} was killed; starting it again is recovering")
-        if name == "verify":
-            verdict = code
-        elif code != 0:
+        if code != 0 and name != "verify":  # an invalid output still deserves its report
             return code
-    return verdict
+    return 0
 
 
 def _through_airflow(drill: Drill, folder: Path) -> int:
     """One run of the DAG, in-process (`airflow dags test`): real tasks, real retries, no server."""
+    if len(drill.kill) != 1:
+        raise RepriseError(f"the DAG recovery_drill takes one fault, not {len(drill.kill)}; leave --airflow out for more")
+    fault = parse_fault(drill.kill[0])
     params = {
         "pipeline": str(drill.pipeline.resolve()),
         "folder": str(folder),
         "landing": str(drill.landing.resolve()) if drill.landing else "",
-        "kill": list(drill.kill),
+        "phase": fault.phase,
+        "batch": fault.batch,
         "events": drill.events,
         "batch_events": drill.batch_events,
         "master": drill.master,
     }
-    airflow = str(Path(sys.executable).with_name("airflow"))
-    code = _watched(folder, [airflow, "dags", "test", "recovery_drill", "--conf", json.dumps(params)])
-    verdict = folder / "verdict"
-    if not verdict.exists():
-        raise RepriseError(f"the DAG ended with exit code {code} before a verdict; see {folder}/drill.log")
-    return int(verdict.read_text())
+    return _watched(folder, [str(ROOT / "scripts" / "airflow"), "dags", "test", "recovery_drill", "--conf", json.dumps(params)])
 
 
 def _watched(folder: Path, command: list[str]) -> int:
@@ -181,7 +169,7 @@ def _finish(folder: Path, code: int) -> int:
     facts_file = folder / "report.json"
     if not facts_file.exists():
         OUT.print(f"[red]The drill stopped before its report (exit code {code}).[/red] What happened is in {folder}/drill.log")
-        return code or 2
+        return 2
     facts: dict[str, Any] = json.loads(facts_file.read_text())
     from spark_jobs.console import table
     from spark_jobs.report import summary_rows
@@ -189,4 +177,4 @@ def _finish(folder: Path, code: int) -> int:
     for title, columns, rows in summary_rows(facts):
         table(title, columns, rows)
     OUT.print(f"report: {folder}/report.html")
-    return code
+    return Verdict(facts["verdict"]).exit_code

@@ -85,17 +85,15 @@ def _events(recipe: Recipe) -> pa.Table:
     delay = np.where(random.random(n) < recipe.disorder, random.random(n) * recipe.max_delay_s * 1_000_000, 0)
     seen = ts + delay.astype(np.int64)
     letters = pa.array(list(string.ascii_lowercase[: recipe.types]))
-    table = pa.table(
-        {
-            "source": pa.array(source),
-            "seq": pa.array(sequence),
-            "time": pa.array(ts, TIMESTAMP),
-            "kind": letters.take(pa.array(random.integers(0, recipe.types, n))),
-            "card": pc.binary_join_element_wise("k", pa.array(random.integers(0, recipe.keys, n)).cast(pa.string()), ""),
-            "amount": pa.array(np.round(random.exponential(20.0, n), 2)),
-            "seen": pa.array(seen, TIMESTAMP),
-        }
-    )
+    table = pa.table({
+        "source": pa.array(source),
+        "seq": pa.array(sequence),
+        "time": pa.array(ts, TIMESTAMP),
+        "kind": letters.take(pa.array(random.integers(0, recipe.types, n))),
+        "card": pc.binary_join_element_wise("k", pa.array(random.integers(0, recipe.keys, n)).cast(pa.string()), ""),
+        "amount": pa.array(np.round(random.exponential(20.0, n), 2)),
+        "seen": pa.array(seen, TIMESTAMP),
+    })
     if recipe.poison:
         table = _poisoned(table, random.choice(n, recipe.poison, replace=False))
     return table.take(pa.array(np.argsort(seen, kind="stable")))

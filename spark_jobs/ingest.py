@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -30,8 +29,8 @@ from spark_jobs.lake.tables import Lake
 from spark_jobs.landing import FORMATS, LandingFile, find_files
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.runner import Runner
-from spark_jobs.tasks import bucket_task, digest_task, restage_task, stage_task
-from spark_jobs.verify.expectations import SUITES, run_suite
+from spark_jobs.staging import bucket_task, digest_task, restage_task, stage_task
+from spark_jobs.verify.expectations import SUITES, Suite
 
 Refused = tuple[str, str, str]  # file, reason, digest
 # The number under which event_log's commits keep the stream time they reach.
@@ -68,12 +67,14 @@ class Taken:
 def ingest(pipeline: Pipeline, landing_folder: Path, lake: Lake, runner: Runner, attempt: Attempt) -> Ingested:
     """Take in what is new below `landing_folder`."""
     scratch = lake.scratch(f"ingest-{attempt.number}")
+    work = _Ingest(pipeline, landing_folder, lake, runner, attempt, scratch)
     try:
-        return _Ingest(pipeline, landing_folder, lake, runner, attempt, scratch).run()
+        return work.run()
     except FencedAttempt as error:
         attempt.record("fence", "event_log", reason=str(error))
         raise
     finally:
+        work.suite.close()
         shutil.rmtree(scratch, ignore_errors=True)
         fold(lake)
 
@@ -90,6 +91,8 @@ class _Ingest:
         self.attempt = attempt
         self.scratch = scratch
         self.text = pipeline.model_dump_json(by_alias=True)
+        own = self.source.expectations
+        self.suite = Suite(Path(own) if own else SUITES / "incoming.yaml")
 
     def run(self) -> Ingested:
         log = open_log(self.lake, self.source.schema)
@@ -104,7 +107,7 @@ class _Ingest:
         self._drop_taken(groups, taken, log)
         self._account(groups, done)
         self._quarantine(pa.concat_tables([_whole_files(refused), self._rejected(groups)]), number, done)
-        self._check(groups, done)
+        self._check(groups)
         self.attempt.phase("ingest.checked", number)
         if not files:
             return done
@@ -148,7 +151,9 @@ class _Ingest:
             if Path(file.path).suffix not in FORMATS:
                 refused.append((file.file, f"format not known by its ending; known are {', '.join(FORMATS)}", print_))
             elif not self.source.columns.source_seq and taken.paths.get(file.file, print_) != print_:
-                reason = "the file was ingested before with other content; without a sequence column its rows cannot be told apart"
+                reason = (
+                    "the file was ingested before with other content; without a sequence column its rows cannot be told apart"
+                )
                 refused.append((file.file, reason, print_))
             else:
                 new.append((file, print_))
@@ -252,13 +257,11 @@ class _Ingest:
                 "Repair the files, or raise source.quarantine_limit, and ingest again."
             )
 
-    def _check(self, groups: list[dict[str, Any]], done: Ingested) -> None:
+    def _check(self, groups: list[dict[str, Any]]) -> None:
         """The suite of incoming partitions; a partition is a row."""
         if not groups:
             return
-        own = self.source.expectations
-        rows = pd.DataFrame([_facts(group) for group in groups])
-        failed = [check for check in run_suite(Path(own) if own else SUITES / "incoming.yaml", rows) if not check.met]
+        failed = [check for check in self.suite.check(pa.Table.from_pylist([_facts(g) for g in groups])) if not check.met]
         if failed:
             raise IngestRefused(
                 f"{len(failed)} expectation(s) on the incoming partitions failed: "
@@ -274,15 +277,13 @@ class _Ingest:
         for group in groups:
             sequence_base = self._sequence_bases(group, taken)
             for bucket, row_group in group["buckets"].items():
-                per_bucket[bucket].append(
-                    {
-                        "path": f"{group['out']}.parquet",
-                        "row_group": row_group,
-                        "base": base,
-                        "stream_ts": stream_ts,
-                        "sequence_base": sequence_base,
-                    }
-                )
+                per_bucket[bucket].append({
+                    "path": f"{group['out']}.parquet",
+                    "row_group": row_group,
+                    "base": base,
+                    "stream_ts": stream_ts,
+                    "sequence_base": sequence_base,
+                })
             base += group["accepted"]
             stream_ts = max(stream_ts, group["ts_max"] or 0)
         folder = self.lake.path("event_log")

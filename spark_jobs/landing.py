@@ -19,7 +19,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet as pq
 
 from schemas.types import ATTRIBUTE_TYPES, TIMESTAMP
@@ -142,7 +141,11 @@ def _read_csv(path: str, rejected: list[tuple[int | None, str, str | None]]) -> 
     def skip(row: Any) -> str:
         number = int(row.number) - 1  # pyarrow counts the header line
         broken.append(number)
-        rejected.append((number, f"the line has {row.actual_columns} values, the header {row.expected_columns}", str(row.text)[:_CONTENT_CHARS]))
+        rejected.append((
+            number,
+            f"the line has {row.actual_columns} values, the header {row.expected_columns}",
+            str(row.text)[:_CONTENT_CHARS],
+        ))
         return "skip"
 
     table = pa.csv.read_csv(
@@ -180,7 +183,9 @@ def _read_jsonl(path: str, rejected: list[tuple[int | None, str, str | None]]) -
             if not isinstance(value, dict):
                 rejected.append((count, "the line is not a JSON object", line[:_CONTENT_CHARS]))
                 continue
-            objects.append({name: None if v is None else v if isinstance(v, str) else json.dumps(v) for name, v in value.items()})
+            objects.append({
+                name: None if v is None else v if isinstance(v, str) else json.dumps(v) for name, v in value.items()
+            })
             numbers.append(count)
     names = sorted({name for value in objects for name in value})
     columns = {name: pa.array([value.get(name) for value in objects], pa.string()) for name in names}

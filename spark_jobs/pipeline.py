@@ -301,7 +301,10 @@ def _meaning_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
         if not re.fullmatch(r"[A-Za-z_]\w{0,62}", name):
             problems.append((here, f"'{name}' is not a column name"))
         if name.lower() in event_log.FIXED_NAMES:
-            problems.append((here, f"'{name}' is a column Reprise fills itself; choose another name with {{column: {name}, type: ..}}"))
+            problems.append((
+                here,
+                f"'{name}' is a column Reprise fills itself; choose another name with {{column: {name}, type: ..}}",
+            ))
     measures: dict[str, tuple[str, pa.DataType]] = {}
     for name, spec in pipeline.operators.items():
         problems += _operator_problems(pipeline, name, spec, types, measures)
@@ -321,9 +324,15 @@ def _operator_problems(
         known = "other operators as input are not supported yet" if spec.from_ in pipeline.operators else "no such input"
         problems.append(((*here, "from"), f"'{spec.from_}': {known}; write 'from: event_log'"))
     if spec.partition_by is not None and spec.partition_by not in types:
-        problems.append(((*here, "partition_by"), f"unknown column '{spec.partition_by}'{suggest(spec.partition_by, list(types))}"))
+        problems.append((
+            (*here, "partition_by"),
+            f"unknown column '{spec.partition_by}'{suggest(spec.partition_by, list(types))}",
+        ))
     if spec.after_match not in AFTER_MATCH:
-        problems.append(((*here, "after_match"), f"'{spec.after_match}' is not supported{suggest(spec.after_match, list(AFTER_MATCH))}"))
+        problems.append((
+            (*here, "after_match"),
+            f"'{spec.after_match}' is not supported{suggest(spec.after_match, list(AFTER_MATCH))}",
+        ))
     try:
         if spec.window:
             spec.window.window()
@@ -339,7 +348,10 @@ def _operator_problems(
             problems.append(((*here, "pattern"), f"symbol '{symbol}' is not defined{close}; TRUE would fit every event"))
     for symbol in spec.define:
         if symbol not in symbols:
-            problems.append(((*here, "define", symbol), f"symbol '{symbol}' is not in the pattern '{spec.pattern}'{suggest(symbol, list(symbols))}"))
+            problems.append((
+                (*here, "define", symbol),
+                f"symbol '{symbol}' is not in the pattern '{spec.pattern}'{suggest(symbol, list(symbols))}",
+            ))
     if problems:
         return problems
     return _expression_problems(pipeline, name, spec, measures)

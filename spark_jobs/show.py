@@ -8,7 +8,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from spark_jobs.errors import RepriseError, suggest
-from spark_jobs.faults.plan import PHASES
+from spark_jobs.faults.phases import PHASES
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
 from spark_jobs.recovery.savepoint import ShardSavepoint
@@ -50,7 +50,19 @@ def committed_attempts(lake: Lake) -> dict[tuple[str, int], int]:
 
 
 def _savepoints(lake: Lake) -> Rows:
-    columns = ["operator", "batch", "shard", "attempt", "counts", "SN_seed", "SN_trim", "events (from, to]", "skipped", "to replay", "bytes"]
+    columns = [
+        "operator",
+        "batch",
+        "shard",
+        "attempt",
+        "counts",
+        "SN_seed",
+        "SN_trim",
+        "events (from, to]",
+        "skipped",
+        "to replay",
+        "bytes",
+    ]
     published = committed_attempts(lake)
     rows = []
     for row in sorted(lake.read("savepoints").to_pylist(), key=lambda r: (r["operator"], r["batch"], r["attempt"], r["shard"])):
@@ -68,12 +80,25 @@ def _savepoints(lake: Lake) -> Rows:
 def _matches(lake: Lake) -> Rows:
     read = lake.read("complex_events")
     fixed = ["operator", "number", "ordinal", "key", "ts", "events", "batch"]
-    measures = [name for name in read.column_names if name not in ("operator", "x", "y", "ordinal", "key", "ts", "symbols", "sns", "batch")]
+    measures = [
+        name
+        for name in read.column_names
+        if name not in ("operator", "x", "y", "ordinal", "key", "ts", "symbols", "sns", "batch")
+    ]
     rows = []
     for row in sorted(read.to_pylist(), key=lambda r: (r["operator"], r["ordinal"])):
         bound = " ".join(f"{symbol}={sn}" for symbol, sn in zip(row["symbols"], row["sns"], strict=True))
         number = f"{row['x']}:{row['y']}"
-        rows.append([row["operator"], number, row["ordinal"], row["key"], _time(row["ts"]), bound, row["batch"], *[row[m] for m in measures]])
+        rows.append([
+            row["operator"],
+            number,
+            row["ordinal"],
+            row["key"],
+            _time(row["ts"]),
+            bound,
+            row["batch"],
+            *[row[m] for m in measures],
+        ])
     return [*fixed, *measures], rows
 
 
@@ -89,7 +114,9 @@ def _history(lake: Lake) -> Rows:
 
 def _quarantine(lake: Lake) -> Rows:
     read = sorted(lake.read("quarantine").to_pylist(), key=lambda r: (r["ingest"], r["file"], r["row"] or 0))
-    return ["file", "row", "reason", "content"], [[r["file"], r["row"] or "whole file", r["reason"], r["content"] or ""] for r in read]
+    return ["file", "row", "reason", "content"], [
+        [r["file"], r["row"] or "whole file", r["reason"], r["content"] or ""] for r in read
+    ]
 
 
 def _verdicts(lake: Lake) -> Rows:

@@ -21,9 +21,10 @@ from pyroaring import BitMap64
 
 from schemas import event_log, quarantine
 from schemas.types import TIMESTAMP
-from spark_jobs.landing import LandingFile, read_landing_file
 from spark_jobs.lake.scan import buckets
+from spark_jobs.landing import LandingFile, digest, read_landing_file
 from spark_jobs.pipeline import Source
+from spark_jobs.tasks import pipeline_of
 
 # Small enough that a batch reads few rows it does not need, large enough to be read in one go.
 ROW_GROUP = 65_536
@@ -31,22 +32,26 @@ _IDENTITY = ["source", "source_seq"]
 _CONTENT = ["type", "key", "ts"]
 
 
-def stage(source: Source, payload: dict[str, Any]) -> dict[str, Any]:
+def digest_task(payload: dict[str, Any]) -> dict[str, Any]:
+    """The fingerprints of some landing files."""
+    return {"digests": [digest(path) for path in payload["paths"]]}
+
+
+def stage_task(payload: dict[str, Any]) -> dict[str, Any]:
     """Read a group's files; the staged file and, per file, what was found in it."""
+    source = pipeline_of(payload["pipeline"]).source
     parts, files, rejected = [], [], []
     for index, entry in enumerate(payload["files"]):
         file = LandingFile(entry["path"], entry["file"])
         read = read_landing_file(file, source)
         parts.append(read.events.append_column("file", pa.repeat(pa.scalar(index, pa.int32()), read.events.num_rows)))
         rejected += [(entry["file"], row, reason, content, entry["digest"]) for row, reason, content in read.rejected]
-        files.append(
-            {
-                "file": entry["file"],
-                "rows": read.rows,
-                "unreadable": any(row is None for row, _, _ in read.rejected),
-                "quarantined": len(read.rejected),
-            }
-        )
+        files.append({
+            "file": entry["file"],
+            "rows": read.rows,
+            "unreadable": any(row is None for row, _, _ in read.rejected),
+            "quarantined": len(read.rejected),
+        })
     events = pa.concat_tables(parts).combine_chunks()
     # A row number is no order across the files of one source; the place in the list of files is.
     tie = ["source_seq"] if source.columns.source_seq else ["file", "row"]
@@ -56,8 +61,9 @@ def stage(source: Source, payload: dict[str, Any]) -> dict[str, Any]:
     return {"files": files, "out": payload["out"], **_summary(payload["out"], len(files))}
 
 
-def restage(source: Source, payload: dict[str, Any]) -> dict[str, Any]:
+def restage_task(payload: dict[str, Any]) -> dict[str, Any]:
     """Drop rows whose (source, source_seq) is taken: the same event again, or another one that must not pass."""
+    source = pipeline_of(payload["pipeline"]).source
     events = _staged(payload["out"])
     suspect = np.zeros(events.num_rows, bool)
     file_of = np.asarray(events["file"])
@@ -96,8 +102,9 @@ def restage(source: Source, payload: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_bucket(source: Source, payload: dict[str, Any]) -> dict[str, Any]:
+def bucket_task(payload: dict[str, Any]) -> dict[str, Any]:
     """One file of the event log: SNs, stream time and derived sequence numbers are final here."""
+    source = pipeline_of(payload["pipeline"]).source
     parts = []
     for group in payload["groups"]:
         with pq.ParquetFile(group["path"]) as file:
@@ -157,12 +164,9 @@ def _summary(out: str, files: int) -> dict[str, Any]:
     numbers = []
     for index in range(files):
         mine = file_of == index
-        numbers.append(
-            {
-                str(source_of.dictionary[int(code)]): _packed(seqs[mine & (sources == code)])
-                for code in np.unique(sources[mine])
-            }
-        )
+        numbers.append({
+            str(source_of.dictionary[int(code)]): _packed(seqs[mine & (sources == code)]) for code in np.unique(sources[mine])
+        })
     ts = pc.min_max(events["ts"].cast(pa.int64())).as_py()
     return {
         "accepted": events.num_rows,
@@ -194,7 +198,9 @@ def _first_occurrences(again: pd.DataFrame, here: pd.DataFrame, payload: dict[st
 def _write_rejected(rows: list[tuple[Any, ...]], out: str) -> None:
     names = ["file", "row", "reason", "content", "digest"]
     schema = pa.schema([quarantine.SCHEMA.field(name) for name in names])
-    pq.write_table(pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema), f"{out}.rejected.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema), f"{out}.rejected.parquet"
+    )
 
 
 def _packed(numbers: Any) -> str:

@@ -1,6 +1,6 @@
-"""What Spark's tasks do. Each takes a small JSON payload, does its own I/O, and answers with a small JSON result.
+"""What a Spark task of detection does: a small JSON payload in, its own I/O, a small JSON result out.
 
-Tasks know nothing of attempts or commits: they read committed files, write scratch files, and may be run twice.
+A task knows nothing of attempts or commits: it reads committed files, writes scratch files, and may be run twice.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from spark_jobs.cep.operator import ShardMatches, match_shard
-from spark_jobs.landing import digest
+from spark_jobs.cep.matcher import ShardMatches, match_shard
 from spark_jobs.lake.scan import of_shard, read_events
 from spark_jobs.pipeline import Pipeline
-from spark_jobs.staging import restage, stage, write_bucket
 
 
 def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     """Match one shard of one batch; matches and held events go to a scratch file each."""
-    operator = _pipeline(payload["pipeline"]).built[payload["operator"]]
+    operator = pipeline_of(payload["pipeline"]).built[payload["operator"]]
     started = time.perf_counter()
     residual = np.array(BitMap64.deserialize(base64.b64decode(payload["residual"])), dtype=np.int64)
     events = read_events(
@@ -63,26 +61,6 @@ def read_shard(result: dict[str, Any]) -> ShardMatches:
     )
 
 
-def digest_task(payload: dict[str, Any]) -> dict[str, Any]:
-    """The fingerprints of some landing files."""
-    return {"digests": [digest(path) for path in payload["paths"]]}
-
-
-def stage_task(payload: dict[str, Any]) -> dict[str, Any]:
-    """Read the landing files of one partition group, reject what is unusable, stage the rest in arrival order."""
-    return stage(_pipeline(payload["pipeline"]).source, payload)
-
-
-def restage_task(payload: dict[str, Any]) -> dict[str, Any]:
-    """Take events out of a staged group that the log, or an earlier file, already has."""
-    return restage(_pipeline(payload["pipeline"]).source, payload)
-
-
-def bucket_task(payload: dict[str, Any]) -> dict[str, Any]:
-    """Write one bucket's share of all staged groups as one file of the event log."""
-    return write_bucket(_pipeline(payload["pipeline"]).source, payload)
-
-
 def write_arrow(path: str, table: pa.Table) -> None:
     with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
@@ -94,5 +72,5 @@ def read_arrow(path: str) -> pa.Table:
 
 
 @lru_cache(maxsize=8)  # a worker meets the same pipeline batch after batch
-def _pipeline(text: str) -> Pipeline:
+def pipeline_of(text: str) -> Pipeline:
     return Pipeline.model_validate_json(text)

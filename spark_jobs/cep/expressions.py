@@ -70,7 +70,7 @@ def parse_expression(text: str, types: Mapping[str, pa.DataType]) -> Expression:
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"the expression has {len(text)} characters; {MAX_TEXT} are possible", 1)
     try:
-        tree = sqlglot.parse_one(text, dialect="spark")
+        tree = sqlglot.parse_one(text)
         compiler = _Compiler(types)
         type_, evaluate = compiler.compile(tree)
     except sqlglot.errors.ParseError as error:
@@ -151,7 +151,7 @@ class _Compiler:
     def _boolean(self, node: exp.Expression) -> Evaluator:
         type_, operand = self.compile(node)
         if not (pa.types.is_boolean(type_) or pa.types.is_null(type_)):
-            raise ExpressionError(f"'{node.sql('spark')}' is {type_}, but true or false is needed here", _place(node))
+            raise ExpressionError(f"'{node.sql()}' is {type_}, but true or false is needed here", _place(node))
         if pa.types.is_null(type_):
             return lambda columns: pa.scalar(None, pa.bool_())
         return operand
@@ -175,7 +175,7 @@ class _Compiler:
         right_type, right = self.compile(node.expression)
         for type_ in (left_type, right_type):
             if not _is_number(type_):
-                raise ExpressionError(f"'{node.sql('spark')}' needs numbers, not {type_}", _place(node))
+                raise ExpressionError(f"'{node.sql()}' needs numbers, not {type_}", _place(node))
         if isinstance(node, exp.Div):
             return pa.float64(), lambda columns: _divide(left(columns), right(columns))
         function = _ARITHMETIC[type(node)]
@@ -270,7 +270,7 @@ def _check_comparable(left: pa.DataType, right: pa.DataType, node: exp.Expressio
         return
     if _is_number(left) and _is_number(right):
         return
-    raise ExpressionError(f"'{node.sql('spark')}' compares {left} with {right}", _place(node))
+    raise ExpressionError(f"'{node.sql()}' compares {left} with {right}", _place(node))
 
 
 def _is_number(type_: pa.DataType) -> bool:

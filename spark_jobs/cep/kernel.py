@@ -20,16 +20,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from spark_jobs.cep.arrays import FOREVER, NOT_HELD, Int64s
 from spark_jobs.cep.windows import Window
 
-Int64s = npt.NDArray[np.int64]
-
 NOT_YET = -1
-NOT_HELD = -(2**63)
-FOREVER = 2**63 - 1
 
 
 class Stream(NamedTuple):
@@ -189,9 +185,7 @@ def _match(
 
 
 @njit(cache=True)
-def _complete(
-    mask: Any, begin: int, end: int, steps: int, completion: Any, next_start: Any, ends: Any
-) -> None:
+def _complete(mask: Any, begin: int, end: int, steps: int, completion: Any, next_start: Any, ends: Any) -> None:
     """Backward over one key: where does a run started here end, and where is the next start?"""
     for s in range(steps + 1):
         ends[s] = NOT_YET  # ends[s]: where a run that waits for step s will end

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.cep.kernel import Int64s
+from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.operator import Operator
 
 

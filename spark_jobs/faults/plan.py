@@ -15,21 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from spark_jobs.errors import RepriseError, suggest
+from spark_jobs.faults.phases import PHASES
 from spark_jobs.lake.tables import Lake
-
-# Every step of the two protocols, in order. `phase()` refuses names that are not here.
-INGEST_PHASES = ("ingest.staged", "ingest.checked", "ingest.written", "ingest.listed", "ingest.committed")
-DETECT_PHASES = (
-    "detect.started",  # the savepoint is loaded, nothing of the batch is read
-    "detect.matched",  # the shards have reported
-    "detect.sequenced",  # numbers are stamped, the next savepoint is known
-    "detect.written",  # the file of complex events is there, no table names it
-    "detect.saved",  # the savepoint is written, the batch has not happened yet: the middle of the commit
-    "detect.published",  # the batch has happened, nobody was told
-    "detect.finished",  # history knows
-)
-PHASES = (*INGEST_PHASES, *DETECT_PHASES)
-
 
 @dataclass(frozen=True)
 class Fault:

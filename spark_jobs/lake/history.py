@@ -19,7 +19,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from schemas import history
-from spark_jobs.faults.plan import PHASES, FaultPlan
+from spark_jobs.faults.phases import PHASES
+from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.lake.tables import Lake
 
 

@@ -13,13 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from schemas import event_log
-from spark_jobs.cep.kernel import Int64s
+from spark_jobs.cep.arrays import Int64s
 from spark_jobs.lake.tables import Lake
 
 
@@ -110,6 +109,8 @@ def of_shard(events: pa.Table, partition_by: str, shard: int, shards: int) -> pa
 
 def buckets(keys: pa.Array, count: int) -> Any:
     """The bucket of each key: a stable hash, the same on every machine and in every run."""
+    import pandas as pd  # costs more than a second to load, and only ingest and foreign keys need it
+
     hashes = pd.util.hash_array(np.asarray(keys.to_numpy(zero_copy_only=False), dtype=object), categorize=False)
     return (hashes % np.uint64(count)).astype(np.int32)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from spark_jobs.errors import RepriseError
@@ -44,7 +44,7 @@ class Lake:
         self.open(table, rows.schema)
         write_deltalake(self.path(table), rows, mode="append")
 
-    def read(self, table: str, columns: list[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
+    def read(self, table: str, columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
         """The rows of an unpartitioned table, empty with no columns if it does not exist.
 
         Files are opened by Arrow itself: its threads do not survive the end of the process when they read through
@@ -52,6 +52,8 @@ class Lake:
         """
         if not self.has(table):
             return pa.table({})
+        import pyarrow.dataset as ds  # loads pandas, which tasks that only match have no use for
+
         handle = DeltaTable(self.path(table))
         schema = pa.schema(handle.schema().to_arrow())
         return ds.dataset(handle.file_uris(), format="parquet", schema=schema).to_table(columns=columns, filter=where)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from spark_jobs.cep.kernel import NOT_HELD, Int64s
-from spark_jobs.cep.operator import Operator, ShardMatches
+from spark_jobs.cep.arrays import NOT_HELD, Int64s
+from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, number
 from spark_jobs.errors import SavepointMissing
+
+if TYPE_CHECKING:  # the kernel is compiled code; reading a savepoint does not need it
+    from spark_jobs.cep.matcher import ShardMatches
 
 # The first byte of a stored v_skip. 1: a portable 64-bit Roaring bitmap follows.
 SKIP_FORMAT = 1
@@ -89,8 +93,7 @@ def advance(
         end_sn=end_sn,
         watermark=watermark,
         shards=tuple(
-            _shard_savepoint(index, shard.held_sn[shard.held_until > watermark], end_sn)
-            for index, shard in enumerate(shards)
+            _shard_savepoint(index, shard.held_sn[shard.held_until > watermark], end_sn) for index, shard in enumerate(shards)
         ),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 
 from schemas import savepoints
 from spark_jobs.cep.operator import Operator
@@ -16,18 +16,16 @@ from spark_jobs.recovery.savepoint import Savepoint, ShardSavepoint, fresh_savep
 
 def save(lake: Lake, savepoint: Savepoint, attempt: int) -> None:
     """Write the savepoint of a batch that has not happened yet; without its commit it is a dead letter."""
-    lake.append("savepoints", pa.Table.from_pylist([_row(savepoint, shard, attempt) for shard in savepoint.shards], savepoints.SCHEMA))
+    lake.append(
+        "savepoints", pa.Table.from_pylist([_row(savepoint, shard, attempt) for shard in savepoint.shards], savepoints.SCHEMA)
+    )
 
 
 def load(lake: Lake, operator: Operator, claim: Claim) -> Savepoint:
     """The savepoint that the operator's last commit names; the empty one before the first."""
     if claim.step == 0:
         return fresh_savepoint(operator)
-    where = (
-        (ds.field("operator") == operator.name)
-        & (ds.field("batch") == claim.step)
-        & (ds.field("attempt") == claim.attempt)
-    )
+    where = (pc.field("operator") == operator.name) & (pc.field("batch") == claim.step) & (pc.field("attempt") == claim.attempt)
     rows = sorted(lake.read("savepoints", where=where).to_pylist(), key=lambda row: int(row["shard"]))
     if not rows:
         raise SavepointMissing(

@@ -131,7 +131,11 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 
 def _joined(lists: pa.Array) -> Any:
     """`12,15,31`: a list as one comparable value."""
-    texts = pa.ListArray.from_arrays(lists.offsets, lists.values.cast(pa.string())) if len(lists) else pa.array([], pa.list_(pa.string()))
+    texts = (
+        pa.ListArray.from_arrays(lists.offsets, lists.values.cast(pa.string()))
+        if len(lists)
+        else pa.array([], pa.list_(pa.string()))
+    )
     return pa.compute.binary_join(texts, ",").to_pandas().astype(str)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from schemas import verdicts
@@ -23,7 +23,7 @@ from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.recovery.store import load
 from spark_jobs.verify.checkers import Evidence, run_checkers
-from spark_jobs.verify.expectations import SUITES, run_suite
+from spark_jobs.verify.expectations import SUITES, Suite
 from spark_jobs.verify.reference import reference_events
 from spark_jobs.verify.verdict import Finding, Verdict, worst
 
@@ -48,7 +48,13 @@ def verify(pipeline: Pipeline, lake: Lake) -> list[Verification]:
     if not lake.has("event_log"):
         raise RepriseError(f"{lake.root} has no event_log; ingest first. Nothing was verified.")
     log = open_log(lake, pipeline.source.schema)
-    done = [_verify_operator(pipeline, operator, lake, log) for operator in pipeline.built.values()]
+    done = []
+    for operator in pipeline.built.values():
+        suite = Suite(SUITES / "complex_events.yaml")
+        try:
+            done.append(_verify_operator(pipeline, operator, lake, log, suite))
+        finally:
+            suite.close()
     now = dt.datetime.now(dt.UTC)
     rows = [
         {**v.as_dict(), "at": now, "pipeline": pipeline.name, "findings": json.dumps([f.as_dict() for f in v.findings])}
@@ -72,12 +78,12 @@ def make_reference(pipeline: Pipeline, operator: Operator, lake: Lake, log: Even
     return pq.read_table(file)
 
 
-def _verify_operator(pipeline: Pipeline, operator: Operator, lake: Lake, log: EventLog) -> Verification:
+def _verify_operator(pipeline: Pipeline, operator: Operator, lake: Lake, log: EventLog, suite: Suite) -> Verification:
     table = lake.open("complex_events", pipeline.output_schema)
     savepoint = load(lake, operator, claim(table, operator.name))
     plan = FaultPlan(lake)
     evidence = Evidence(
-        actual=lake.read("complex_events", where=ds.field("operator") == operator.name),
+        actual=lake.read("complex_events", where=pc.field("operator") == operator.name),
         expected=make_reference(pipeline, operator, lake, log),
         detected_sn=savepoint.end_sn,
         log_sn=log.last_sn,
@@ -85,7 +91,7 @@ def _verify_operator(pipeline: Pipeline, operator: Operator, lake: Lake, log: Ev
         faults_armed=len(plan.armed()),
         faults_fired=len(plan.fired()),
     )
-    findings = [*run_checkers(evidence), *_expectations(evidence)]
+    findings = [*run_checkers(evidence), *_expectations(evidence, suite)]
     return Verification(
         operator=operator.name,
         verdict=worst(finding.verdict for finding in findings),
@@ -96,13 +102,13 @@ def _verify_operator(pipeline: Pipeline, operator: Operator, lake: Lake, log: Ev
     )
 
 
-def _expectations(evidence: Evidence) -> list[Finding]:
+def _expectations(evidence: Evidence, suite: Suite) -> list[Finding]:
     """The suite over the output. Without a single complex event there is nothing a suite could say."""
     try:
         rows = evidence.rows
         if rows.empty:
             return []
-        checks = run_suite(SUITES / "complex_events.yaml", rows)
+        checks = suite.check(pa.Table.from_pandas(rows, preserve_index=False))
     except Exception as error:  # a suite that could not run has proven nothing
         return [Finding("expectations", Verdict.UNKNOWN, note=f"the suite did not run: {error}")]
     failed = [check for check in checks if not check.met]

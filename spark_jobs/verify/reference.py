@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from spark_jobs.cep.operator import Operator, int64s, key_codes, match_table, symbol_mask
+from spark_jobs.cep.matcher import int64s, key_codes, match_table, symbol_mask
+from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, number
 
 
@@ -40,6 +41,12 @@ def reference_events(operator: Operator, events: pa.Table) -> pa.Table:
     )
     matches = match_table(operator, events, by_key[rows], windows)
     return number(operator, Seed(), 0, [matches])[0]
+
+
+def warm_up() -> None:
+    """Compile the automaton where this host has not yet."""
+    one = np.ones(1, np.int64)
+    _walk(one, one, one, one, 1, False, 0, 0, 1, 0, False)
 
 
 @njit(cache=True)

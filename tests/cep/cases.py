@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from spark_jobs.cep.operator import TIMESTAMP, Operator
+from spark_jobs.cep.matcher import TIMESTAMP
+from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.pattern import parse_pattern
 from spark_jobs.cep.windows import Window
 from tests.cep.oracle import Case, Event
@@ -51,14 +52,12 @@ def operator_of(case: Case) -> Operator:
 
 
 def table_of(events: list[Event]) -> pa.Table:
-    return pa.table(
-        {
-            "sn": pa.array([e.sn for e in events], pa.int64()),
-            "stream_ts": pa.array([e.ts for e in events], TIMESTAMP),
-            "key": pa.array([e.key for e in events], pa.string()).dictionary_encode(),
-            "letters": pa.array([e.letters for e in events], pa.string()).dictionary_encode(),
-        }
-    )
+    return pa.table({
+        "sn": pa.array([e.sn for e in events], pa.int64()),
+        "stream_ts": pa.array([e.ts for e in events], TIMESTAMP),
+        "key": pa.array([e.key for e in events], pa.string()).dictionary_encode(),
+        "letters": pa.array([e.letters for e in events], pa.string()).dictionary_encode(),
+    })
 
 
 def numbered(table: pa.Table) -> list[tuple[int, int, int, tuple[int, ...]]]:

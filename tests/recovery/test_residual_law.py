@@ -6,7 +6,8 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.cep.operator import Operator, match_shard
+from spark_jobs.cep.matcher import match_shard
+from spark_jobs.cep.operator import Operator
 from spark_jobs.recovery.savepoint import Savepoint, advance, fresh_savepoint
 from spark_jobs.verify.reference import reference_events
 from tests.cep.cases import cases, numbered, operator_of, streams, table_of
@@ -68,9 +69,7 @@ def test_the_reference_run_agrees_with_the_oracle(case: Case, log: list[Event]) 
 
 @settings(max_examples=300, deadline=None)
 @given(cases(), streams(), st.integers(0, 24))
-def test_the_residual_lies_above_the_trim_mark_and_inside_the_processed_range(
-    case: Case, log: list[Event], cut: int
-) -> None:
+def test_the_residual_lies_above_the_trim_mark_and_inside_the_processed_range(case: Case, log: list[Event], cut: int) -> None:
     operator = operator_of(case)
     end_sn = min(cut, len(log))
     _, savepoint = step(operator, fresh_savepoint(operator), log, end_sn, 2)

@@ -1,0 +1,62 @@
+"""Kill a detection on purpose, let it recover, and prove that every complex event came out exactly once.
+
+The drill works in a folder and a lake of its own: on a generated log, or on the landing files you name, which are
+only read. Its report is `report.html` in that folder.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param
+from reprise_operator import ROOT, RepriseOperator, common_params
+
+from spark_jobs.faults.phases import PHASES
+from spark_jobs.steps import POISON, drill_steps
+
+FOLDER = "{{ params.folder or '" + str(ROOT / ".local" / "drills") + "/' + run_id | replace(':', '-') | replace('+', '-') }}"
+
+with DAG(
+    dag_id="recovery_drill",
+    description="Generate, ingest, be killed in the middle of a commit, recover, verify, report",
+    doc_md=__doc__,
+    schedule=None,
+    params={
+        **common_params("pipeline", "master"),
+        "events": Param(100_000, type="integer", minimum=1, description="Events to generate"),
+        "batch_events": Param(20_000, type="integer", minimum=1, description="Events per micro-batch"),
+        "phase": Param("detect.saved", type="string", enum=list(PHASES), description="Where to send SIGKILL"),
+        "batch": Param(3, type="integer", minimum=1, description="In which batch (for ingest phases: which ingest)"),
+        "strategy": Param("savepoint", type="string", enum=["savepoint"], description="How detection recovers"),
+        "landing": Param("", type="string", description="Drill on these landing files instead of generated ones"),
+        "folder": Param("", type="string", description="Folder of the drill; a new one by default"),
+    },
+    # A killed driver is the point of the drill: try again at once.
+    default_args={"retries": 1, "retry_delay": timedelta(seconds=0)},
+    tags=["reprise", "drill"],
+):
+    commands = drill_steps(
+        pipeline="{{ params.pipeline }}",
+        folder=FOLDER,
+        landing="{{ params.landing or '' }}" + "{% if not params.landing %}" + FOLDER + "/landing{% endif %}",
+        kill=["{{ params.phase }}@{{ params.batch }}"],
+        events="{{ params.events }}",
+        poison="{{ [params.events, " + str(POISON) + "] | min }}",
+        batch_events="{{ params.batch_events }}",
+        master="{{ params.master }}",
+    )
+    skip = {"generate": "{{ params.landing }}"}
+    # The report is wanted most when the verdict is bad; the run still fails, because verify has.
+    rules = {"arm": "none_failed", "report": "none_skipped"}
+    previous = None
+    for name, arguments in commands.items():
+        task = RepriseOperator(
+            task_id=name,
+            arguments=arguments,
+            skip_when=skip.get(name, ""),
+            trigger_rule=rules.get(name, "all_success"),
+            **({"retries": 0} if name == "verify" else {}),
+        )
+        if previous is not None:
+            previous >> task
+        previous = task

@@ -1,0 +1,16 @@
+"""The named phases of the two protocols: where a fault can strike. Light enough to be imported by a DAG file."""
+
+from __future__ import annotations
+
+# Every step of the two protocols, in order.
+INGEST_PHASES = ("ingest.staged", "ingest.checked", "ingest.written", "ingest.listed", "ingest.committed")
+DETECT_PHASES = (
+    "detect.started",  # the savepoint is loaded, nothing of the batch is read
+    "detect.matched",  # the shards have reported
+    "detect.sequenced",  # numbers are stamped, the next savepoint is known
+    "detect.written",  # the file of complex events is there, no table names it
+    "detect.saved",  # the savepoint is written, the batch has not happened yet: the middle of the commit
+    "detect.published",  # the batch has happened, nobody was told
+    "detect.finished",  # history knows
+)
+PHASES = (*INGEST_PHASES, *DETECT_PHASES)

@@ -1,0 +1,263 @@
+"""The report: one HTML file for a person on call. Verdict first, then what happened, then the evidence."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from spark_jobs import __version__
+from spark_jobs.errors import RepriseError
+from spark_jobs.lake.history import read_history
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.show import committed_attempts
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_MEANING = {
+    "no false positives": "every published match is in the reference",
+    "no false negatives": "every match of the reference was published",
+    "no duplicates": "every match was published once",
+    "no false order": "every match carries the reference's number",
+    "completeness": "the whole log was processed",
+}
+
+
+def write_report(pipeline: Pipeline, lake: Lake, out: Path) -> dict[str, Any]:
+    """Write `out` and, beside it, the facts in it as JSON."""
+    facts = gather(pipeline, lake)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["clock"] = lambda at: dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M:%S.%f")[:-3]
+    environment.filters["number"] = lambda value: f"{value:,}"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(environment.get_template("report.html.j2").render(facts=facts, timeline=_timeline(facts)), encoding="utf-8")
+    out.with_suffix(".json").write_text(json.dumps(facts, default=str), encoding="utf-8")
+    return facts
+
+
+def summary_rows(facts: dict[str, Any]) -> list[tuple[str, list[str], list[list[object]]]]:
+    """The small table at the end of a drill."""
+    columns = ["operator", "events", "matches", "events replayed", "of those processed", "skipped", "verdict"]
+    rows: list[list[object]] = []
+    for operator in facts["operators"]:
+        replayed, processed = operator["replayed"], operator["processed_before"]
+        share = f"{1 - replayed / processed:.1%}" if processed else "no recovery"
+        rows.append([
+            operator["operator"],
+            operator["events"],
+            operator["matches"],
+            replayed,
+            processed,
+            share,
+            operator["verdict"],
+        ])
+    return [(f"{facts['pipeline']}: {facts['verdict']}", columns, rows)]
+
+
+def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
+    """Everything the report says, as plain data."""
+    verdicts = _latest_verdicts(pipeline, lake)
+    history = read_history(lake)
+    attempts = _attempts(history)
+    operators = [_operator(row, attempts) for row in verdicts]
+    faults = [
+        {"at": r["at"].timestamp(), "attempt": r["attempt"], "phase": r["detail"]["phase"], "batch": r["batch"]}
+        for r in history
+        if r["kind"] == "fault"
+    ]
+    savepoints = lake.read("savepoints").to_pylist()
+    published = committed_attempts(lake)
+    return {
+        "pipeline": pipeline.name,
+        "verdict": _overall(operators),
+        "operators": operators,
+        "attempts": attempts,
+        "faults": [_with_recovery(fault, attempts) for fault in faults],
+        "batches": _batches(attempts, savepoints, published),
+        "dead_letters": sum(1 for s in savepoints if published.get((s["operator"], s["batch"])) != s["attempt"]),
+        "quarantine": _quarantine(lake),
+        "ingests": [
+            r["detail"] | {"ingest": r["batch"]} for r in history if r["kind"] == "commit" and r["name"] == "event_log"
+        ],
+        "earlier": _earlier(pipeline, lake),
+        "meaning": _MEANING,
+        "made": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "lake": str(lake.root),
+        "versions": _versions(),
+        "not_checked": [
+            "the reference run reads the same event_log as detection: what ingest accepted or rejected is judged by the suite of incoming partitions only",
+            "events are matched in the order of their arrival; late ones are not put back into their place",
+        ],
+    }
+
+
+def _latest_verdicts(pipeline: Pipeline, lake: Lake) -> list[dict[str, Any]]:
+    rows = [row for row in lake.read("verdicts").to_pylist() if row["pipeline"] == pipeline.name]
+    if not rows:
+        raise RepriseError(f"{lake.root} holds no verdict on pipeline '{pipeline.name}'; run 'reprise verify' first")
+    latest = {row["operator"]: row for row in sorted(rows, key=lambda row: row["at"])}
+    return [{**row, "findings": json.loads(row["findings"])} for row in latest.values()]
+
+
+def _operator(row: dict[str, Any], attempts: list[dict[str, Any]]) -> dict[str, Any]:
+    replays = [r for a in attempts for r in a["replays"] if r["operator"] == row["operator"] and r["processed"]]
+    order = {"invalid": 0, "unknown": 1, "valid": 2}
+    return {
+        **{k: row[k] for k in ("operator", "verdict", "events", "matches", "reference_matches")},
+        "findings": sorted(row["findings"], key=lambda finding: order[finding["verdict"]]),
+        "tiles": [finding for finding in row["findings"] if finding["property"] in _MEANING],
+        "replays": replays,
+        "replayed": sum(r["events"] for r in replays),
+        "processed_before": sum(r["processed"] for r in replays),
+    }
+
+
+def _overall(operators: list[dict[str, Any]]) -> str:
+    found = {operator["verdict"] for operator in operators}
+    return "invalid" if "invalid" in found else "unknown" if "unknown" in found else "valid"
+
+
+def _attempts(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Attempts in order, each with what it did; one without an end did not come back from it."""
+    attempts: dict[int, dict[str, Any]] = {}
+    for row in history:
+        at = row["at"].timestamp()
+        attempt = attempts.setdefault(
+            row["attempt"],
+            {
+                "number": row["attempt"],
+                "job": row["job"],
+                "start": at,
+                "end": at,
+                "ended": "killed",
+                "phases": [],
+                "commits": [],
+                "replays": [],
+                "fault": None,
+            },
+        )
+        attempt["end"] = at
+        place = {"at": at, "operator": row["operator"], "batch": row["batch"], "name": row["name"], **row["detail"]}
+        match row["kind"]:
+            case "phase":
+                attempt["phases"].append(place)
+            case "commit":
+                attempt["commits"].append(place)
+            case "replay":
+                attempt["replays"].append(place)
+            case "fault":
+                attempt["fault"] = place
+            case "fence":
+                attempt["ended"] = "fenced"
+            case "end" if attempt["ended"] != "fenced":
+                attempt["ended"] = row["name"]
+    return list(attempts.values())
+
+
+def _with_recovery(fault: dict[str, Any], attempts: list[dict[str, Any]]) -> dict[str, Any]:
+    """How long it took from the kill until the batch it interrupted was published."""
+    for attempt in attempts:
+        for commit in attempt["commits"]:
+            if commit["at"] > fault["at"] and (commit["batch"] or 0) >= fault["batch"]:
+                return {**fault, "recovered_after": commit["at"] - fault["at"], "by_attempt": attempt["number"]}
+    return {**fault, "recovered_after": None, "by_attempt": None}
+
+
+def _batches(
+    attempts: list[dict[str, Any]], savepoints: list[dict[str, Any]], published: dict[tuple[str, int], int]
+) -> list[dict[str, Any]]:
+    """Published batches, with what their savepoints keep."""
+    kept: dict[tuple[str, int], dict[str, int]] = {}
+    for row in savepoints:
+        place = (row["operator"], row["batch"])
+        if published.get(place) == row["attempt"]:
+            entry = kept.setdefault(place, {"bytes": 0, "start_sn": row["start_sn"], "end_sn": row["end_sn"]})
+            entry["bytes"] += row["bytes"]
+    started = {
+        (p["operator"], p["batch"], a["number"]): p for a in attempts for p in a["phases"] if p["name"] == "detect.started"
+    }
+    matches = {(c["operator"], c["batch"]): c for a in attempts for c in a["commits"] if c["name"] == "complex_events"}
+    return [
+        {
+            "operator": operator,
+            "batch": batch,
+            "attempt": published[operator, batch],
+            "carried": started.get((operator, batch, published[operator, batch]), {}).get("carried", 0),
+            "matches": matches.get((operator, batch), {}).get("matches"),
+            **entry,
+        }
+        for (operator, batch), entry in sorted(kept.items())
+    ]
+
+
+def _quarantine(lake: Lake) -> dict[str, Any]:
+    rows = lake.read("quarantine").to_pylist()
+    return {"rows": len(rows), "examples": [{k: r[k] for k in ("file", "row", "reason")} for r in rows[:10]]}
+
+
+def _earlier(pipeline: Pipeline, lake: Lake) -> list[dict[str, Any]]:
+    rows = sorted(lake.read("verdicts").to_pylist(), key=lambda row: row["at"], reverse=True)
+    return [
+        {"at": f"{r['at']:%Y-%m-%d %H:%M:%S}", **{k: r[k] for k in ("operator", "verdict", "events", "matches")}}
+        for r in rows[:20]
+    ]
+
+
+def _versions() -> dict[str, str]:
+    packages = ("pyspark", "apache-airflow", "deltalake", "great-expectations", "pyarrow", "numba")
+    return {"reprise": __version__, "python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def _timeline(facts: dict[str, Any]) -> dict[str, Any]:
+    """Attempts as rows, batches as bars, kills as marks; positions in percent of the whole time."""
+    attempts = facts["attempts"]
+    if not attempts:
+        return {"rows": [], "seconds": 0.0, "ticks": []}
+    begin = min(a["start"] for a in attempts)
+    span = max(max(a["end"] for a in attempts) - begin, 0.001)
+
+    def percent(at: float) -> float:
+        return round(100 * (at - begin) / span, 3)
+
+    rows = []
+    for attempt in attempts:
+        bars = []
+        opened: dict[tuple[Any, Any], float] = {}
+        for phase in attempt["phases"]:
+            place = (phase["operator"], phase["batch"])
+            opened.setdefault(place, phase["at"] if phase["name"].startswith("detect") else attempt["start"])
+            if phase["name"] in ("detect.finished", "ingest.committed"):
+                start = opened.pop(place)
+                bars.append({
+                    "left": percent(start),
+                    "width": max(0.4, percent(phase["at"]) - percent(start)),
+                    "batch": phase["batch"],
+                    "lost": False,
+                })
+        for (_, batch), start in opened.items():
+            if attempt["ended"] != "done":
+                bars.append({
+                    "left": percent(start),
+                    "width": max(0.4, percent(attempt["end"]) - percent(start)),
+                    "batch": batch,
+                    "lost": True,
+                })
+        rows.append({
+            "number": attempt["number"],
+            "job": attempt["job"],
+            "ended": attempt["ended"],
+            "left": percent(attempt["start"]),
+            "width": max(0.4, percent(attempt["end"]) - percent(attempt["start"])),
+            "bars": bars,
+            "kill": percent(attempt["fault"]["at"]) if attempt["fault"] else None,
+            "replayed": sum(r["events"] for r in attempt["replays"] if r["processed"]),
+        })
+    ticks = [{"left": 25 * i, "label": f"{span * i / 4:.1f} s"} for i in range(5)]
+    return {"rows": rows, "seconds": span, "ticks": ticks}
