@@ -21,6 +21,9 @@ Task = Callable[[dict[str, Any]], dict[str, Any]]
 
 INLINE = "inline"
 
+# A socket's path may have 107 bytes, and Spark's name for one takes 42; below a longer folder TCP on loopback serves.
+_LONGEST_SOCKET_FOLDER = 64
+
 CLASS_ARCHIVE = Path(__file__).resolve().parents[1] / ".local" / "spark-classes.jsa"
 # No performance data in the system's folder. The JVM only schedules, so it is tuned for a quick start, not for peak speed.
 _JVM = "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -94,7 +97,11 @@ def _class_archive(make: bool) -> str:
     if make:
         return f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}"
     # A JVM that finds the archive unfit (another version, other options) goes on without it.
-    return f"-XX:SharedArchiveFile={CLASS_ARCHIVE} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off" if CLASS_ARCHIVE.exists() else ""
+    return (
+        f"-XX:SharedArchiveFile={CLASS_ARCHIVE} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+        if CLASS_ARCHIVE.exists()
+        else ""
+    )
 
 
 def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> Any:
@@ -114,7 +121,7 @@ def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> 
         "spark.local.dir": temp,
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={temp} {_JVM} {_class_archive(make_archive)}",
         "spark.python.daemon.module": "spark_jobs.daemon",
-        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.enabled": str(len(temp) <= _LONGEST_SOCKET_FOLDER).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
         # A task that fails for a reason in the data fails again: report it at once.

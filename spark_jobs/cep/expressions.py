@@ -8,6 +8,7 @@ three-valued logic; a division by zero gives NULL.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -242,7 +243,13 @@ def _scalar(node: exp.Expression) -> pa.Scalar:
         if int(text) >= 2**63:
             raise ExpressionError(f"{text} does not fit into 64 bits", _place(node))
         return pa.scalar(int(text))
-    return pa.scalar(float(text))
+    try:
+        value = float(text)
+    except ValueError:
+        raise ExpressionError(f"'{text}' is not a number", _place(node)) from None
+    if not math.isfinite(value):
+        raise ExpressionError(f"{text} does not fit into a double", _place(node))
+    return pa.scalar(value)
 
 
 def _time_literal(node: exp.Cast) -> pa.Scalar:

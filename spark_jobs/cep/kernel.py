@@ -177,7 +177,7 @@ def _match(
                 after = start + 1 if to_next_row else last + 1
                 start = next_start[after] if after < end else NOT_YET
             if NOT_YET < start < high and closes != NOT_HELD:
-                _hold_runs(mask, ts, start, high, steps, within, closes, deadline, waiting)
+                _hold_runs(mask, ts, start, high, steps, within, within > 0 or to_next_row, closes, deadline, waiting)
             if kind == 0:
                 break
             number += 1
@@ -203,7 +203,16 @@ def _complete(mask: Any, begin: int, end: int, steps: int, completion: Any, next
 
 @njit(cache=True)
 def _hold_runs(
-    mask: Any, ts: Any, start: int, high: int, steps: int, within: int, closes: int, deadline: Any, waiting: Any
+    mask: Any,
+    ts: Any,
+    start: int,
+    high: int,
+    steps: int,
+    within: int,
+    every_start: bool,
+    closes: int,
+    deadline: Any,
+    waiting: Any,
 ) -> None:
     """Mark the events of runs that have not completed; waiting[s] is the latest deadline among runs at step s."""
     for s in range(steps):
@@ -217,7 +226,8 @@ def _hold_runs(
                 if s + 1 < steps:
                     waiting[s + 1] = max(waiting[s + 1], waiting[s])
                 waiting[s] = NOT_HELD
-        if bits & 1:
+        # Without WITHIN no later start can overtake the first one, and a match of the first consumes it.
+        if bits & 1 and (i == start or every_start):
             until = min(closes, ts[i] + within) if within > 0 else closes
             deadline[i] = max(deadline[i], until)
             if steps > 1:

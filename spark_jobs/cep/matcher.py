@@ -61,7 +61,9 @@ def match_shard(operator: Operator, events: pa.Table, *, first_window: int, afte
 
 def warm_up() -> None:
     """Load the compiled kernel, compiling it where this host has not yet: the first call pays for all that follow."""
-    operator = Operator(name="warm_up", pattern=parse_pattern("A -> B"), define={"A": "v > 0", "B": "v > 1"}, types={"v": pa.int64()})
+    operator = Operator(
+        name="warm_up", pattern=parse_pattern("A -> B"), define={"A": "v > 0", "B": "v > 1"}, types={"v": pa.int64()}
+    )
     events = pa.table({"sn": [1, 2], "stream_ts": pa.array([1, 2], TIMESTAMP), "v": [1, 2]})
     match_shard(operator, events, first_window=1, after_sn=0, end_sn=2)
 

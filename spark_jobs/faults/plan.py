@@ -18,6 +18,7 @@ from spark_jobs.errors import RepriseError, suggest
 from spark_jobs.faults.phases import PHASES
 from spark_jobs.lake.tables import Lake
 
+
 @dataclass(frozen=True)
 class Fault:
     """Kill the driver when `phase` of `batch` is reached. For ingest, the batch is the ingest number."""

@@ -1,0 +1,53 @@
+# Everything a newcomer needs: `make run` to watch a pipeline being killed and recover, `make test` to check it all.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+ROOT := $(CURDIR)
+BIN := .venv/bin
+# Nothing is written outside the project folder.
+export TMPDIR := $(ROOT)/.local/tmp
+export UV_CACHE_DIR := $(ROOT)/.local/uv
+export GX_ANALYTICS_ENABLED := false
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: .local/ready ## virtual environment from locked requirements, Java, Airflow's database, compiled kernels
+
+.local/ready: requirements.lock pyproject.toml scripts/setup
+	@scripts/setup
+	@touch $@
+
+run: setup ## the main job: recovery drill through Airflow on the example pipeline
+	@$(BIN)/reprise drill examples/card_probing.yaml --airflow
+
+test: setup lint types ## lint, types and all tests
+	@$(BIN)/python -m pytest -q
+
+lint: setup
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: setup
+	@$(BIN)/mypy
+
+up: setup ## a real Airflow on 127.0.0.1:8080 (PORT=... for another) with the DAGs loaded; Ctrl-C ends it
+	@scripts/up
+
+bench: setup ## measure the bars and compare
+	@$(BIN)/reprise bench loop
+
+campaign: setup ## kill at every phase of every batch through Spark, not only inline (about 20 minutes)
+	@$(BIN)/python -m pytest -q -m campaign --override-ini addopts= --timeout 3600
+
+soak: setup ## the property tests with many more random cases
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/cep tests/recovery --timeout 7200
+
+lock: setup ## resolve requirements.in anew into requirements.lock
+	@$(BIN)/uv pip compile -q --upgrade --no-emit-index-url --no-header --no-annotate requirements.in -o requirements.lock
+
+format: setup ## format the code
+	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+
+clean: ## remove the virtual environment and everything that was made
+	rm -rf .venv .local
+
+.PHONY: help setup run test lint types up bench campaign soak lock format clean

@@ -1,0 +1,87 @@
+"""What the tests share: small pipelines, lakes without Spark, and one Spark session where Spark is the point."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from spark_jobs.detect import Detected, Settings, detect
+from spark_jobs.generate import Recipe, generate
+from spark_jobs.ingest import Ingested, ingest
+from spark_jobs.lake.history import Attempt
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.runner import InlineRunner, Runner, open_runner
+
+settings.register_profile("soak", max_examples=100_000, deadline=None)
+if os.environ.get("HYPOTHESIS_PROFILE"):
+    settings.load_profile(os.environ["HYPOTHESIS_PROFILE"])
+
+PIPELINE = """
+name: small
+source:
+  columns: {ts: time, type: kind, key: card, source_seq: seq, arrival_ts: seen}
+  attributes: {amount: double}
+  quarantine_limit: 0.5
+  buckets: 7
+operators:
+  probing:
+    partition_by: key
+    pattern: A -> B -> C
+    define: {A: type = 'a', B: type = 'b' AND amount > 5, C: type = 'c'}
+    within: 5 min
+    measures: {loss: C.amount, opened: A.ts}
+"""
+
+
+@pytest.fixture()
+def pipeline() -> Pipeline:
+    return parse_pipeline(PIPELINE, "small.yaml")
+
+
+@pytest.fixture()
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    """One Spark application for all tests that need one."""
+    with open_runner("local[2]", Lake(tmp_path_factory.mktemp("spark")), "tests") as runner:
+        yield runner
+
+
+def take_in(pipeline: Pipeline, landing: Path, lake: Lake, runner: Runner | None = None) -> Ingested:
+    return ingest(pipeline, landing, lake, runner or InlineRunner(), Attempt(lake, "ingest"))
+
+
+def find(pipeline: Pipeline, lake: Lake, batch_events: int = 10_000, shards: int = 2, runner: Runner | None = None) -> list[Detected]:
+    return detect(pipeline, lake, runner or InlineRunner(), Attempt(lake, "detect"), Settings(batch_events, shards))
+
+
+def small_log(folder: Path, events: int = 2_000, **recipe: object) -> Path:
+    generate(Recipe(events, types=4, keys=20, rate=2, **recipe), folder)  # type: ignore[arg-type]
+    return folder
+
+
+@pytest.fixture()
+def landing(tmp_path: Path) -> Path:
+    return small_log(tmp_path / "landing")
+
+
+@pytest.fixture(scope="session")
+def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with 2,000 events and nothing detected; copy it before writing to it."""
+    folder = tmp_path_factory.mktemp("ingested")
+    take_in(parse_pipeline(PIPELINE, "small.yaml"), small_log(folder / "landing"), Lake(folder / "lake"))
+    return folder / "lake"
+
+
+def output(lake: Lake) -> list[dict[str, object]]:
+    """The complex events in order, without the batch: how the log was cut must not show."""
+    rows = lake.read("complex_events").drop(["batch"]).to_pylist()
+    return sorted(rows, key=lambda row: (row["operator"], row["ordinal"]))
