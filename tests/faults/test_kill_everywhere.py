@@ -1,0 +1,202 @@
+"""Killed at every phase of every batch, the output equals the reference, numbers included."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.errors import FencedAttempt, RepriseError
+from spark_jobs.faults.phases import DETECT_PHASES, INGEST_PHASES
+from spark_jobs.faults.plan import Fault, FaultPlan, parse_fault
+from spark_jobs.lake.history import read_history
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.verify.checkers import Evidence, run_checkers
+from spark_jobs.verify.verdict import Verdict
+from tests.conftest import PIPELINE, find, output, small_log, take_in
+from tests.faults.children import detecting, run_detection
+
+BATCHES = 10
+BATCH_EVENTS = 200  # of 2,000 events
+
+
+def drill_copy(ingested: Path, tmp_path: Path) -> Lake:
+    shutil.copytree(ingested, tmp_path / "lake")
+    lake = Lake(tmp_path / "lake")
+    FaultPlan(lake).allow()
+    return lake
+
+
+@pytest.fixture(scope="session")
+def undisturbed(ingested: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    """The reference run: whole log, one pass, none of the engine."""
+    from spark_jobs.lake.scan import open_log
+    from spark_jobs.pipeline import parse_pipeline
+    from spark_jobs.verify.job import make_reference
+
+    pipeline = parse_pipeline(PIPELINE, "small.yaml")
+    lake = drill_copy(ingested, tmp_path_factory.mktemp("reference"))
+    log = open_log(lake, pipeline.source.schema)
+    rows = make_reference(pipeline, pipeline.built["probing"], lake, log).drop(["batch"]).to_pylist()
+    assert len(rows) > 50, "a reference without matches would prove nothing"
+    return rows
+
+
+@pytest.mark.parametrize("phase", DETECT_PHASES)
+@pytest.mark.parametrize("batch", range(1, BATCHES + 1))
+def test_killed_here_the_output_equals_the_reference(
+    phase: str, batch: int, ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
+) -> None:
+    lake = drill_copy(ingested, tmp_path)
+    FaultPlan(lake).arm(Fault(phase, batch))
+    assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == -signal.SIGKILL
+    assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == 0
+    assert output(lake) == undisturbed
+    assert FaultPlan(lake).fired() == [Fault(phase, batch)]
+
+
+def test_killed_once_in_every_batch_and_recovered_ten_times(
+    ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
+) -> None:
+    lake = drill_copy(ingested, tmp_path)
+    for batch in range(1, BATCHES + 1):
+        FaultPlan(lake).arm(Fault(DETECT_PHASES[batch % len(DETECT_PHASES)], batch))
+    codes = [run_detection(PIPELINE, lake.root, BATCH_EVENTS) for _ in range(BATCHES + 1)]
+    assert codes == [-signal.SIGKILL] * BATCHES + [0]
+    assert output(lake) == undisturbed
+
+
+@pytest.mark.parametrize("phase", ["detect.started", "detect.written", "detect.saved"])
+def test_a_zombie_that_wakes_after_its_retry_has_published_changes_nothing(
+    phase: str, ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
+) -> None:
+    lake = drill_copy(ingested, tmp_path)
+    zombie = detecting(PIPELINE, lake.root, BATCH_EVENTS, stop_at=(phase, 4))
+    _await_stop(zombie.pid)
+    assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == 0
+    assert output(lake) == undisturbed
+    os.kill(zombie.pid, signal.SIGCONT)
+    zombie.join(60)
+    assert zombie.exitcode == FencedAttempt.exit_code
+    assert output(lake) == undisturbed
+    assert [row for row in read_history(lake) if row["kind"] == "fence"]
+
+
+def test_two_drivers_at_once_publish_every_batch_once(
+    ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
+) -> None:
+    lake = drill_copy(ingested, tmp_path)
+    rivals = [detecting(PIPELINE, lake.root, 50) for _ in range(3)]
+    for rival in rivals:
+        rival.join(120)
+    assert {rival.exitcode for rival in rivals} <= {0, FencedAttempt.exit_code}
+    assert run_detection(PIPELINE, lake.root, 50) == 0
+    assert output(lake) == undisturbed
+
+
+def test_history_survives_the_kill_and_names_it(ingested: Path, tmp_path: Path) -> None:
+    lake = drill_copy(ingested, tmp_path)
+    FaultPlan(lake).arm(Fault("detect.saved", 3))
+    run_detection(PIPELINE, lake.root, BATCH_EVENTS)
+    run_detection(PIPELINE, lake.root, BATCH_EVENTS)
+    history = read_history(lake)
+    (fault,) = [row for row in history if row["kind"] == "fault"]
+    assert (fault["name"], fault["batch"], fault["detail"]["phase"]) == ("SIGKILL", 3, "detect.saved")
+    replays = [row["detail"] for row in history if row["kind"] == "replay"]
+    assert replays[0]["processed"] == 0
+    assert replays[1]["processed"] == 2 * BATCH_EVENTS
+    assert 0 < replays[1]["events"] < replays[1]["processed"]
+    again = read_history(lake)
+    assert len(again) == len(history), "folding twice must not double a record"
+
+
+@pytest.mark.parametrize("phase", INGEST_PHASES)
+def test_killed_during_ingest_every_event_is_there_once(phase: str, pipeline: Pipeline, tmp_path: Path) -> None:
+    landing = small_log(tmp_path / "landing", 500)
+    lake = Lake(tmp_path / "lake")
+    FaultPlan(lake).allow()
+    FaultPlan(lake).arm(Fault(phase, 1))
+    pipeline_file = tmp_path / "small.yaml"
+    pipeline_file.write_text(PIPELINE)
+    command = [sys.executable, "-m", "spark_jobs", "ingest", str(pipeline_file), "--landing", str(landing)]
+    command += ["--lake", str(lake.root), "--master", "inline"]
+    codes = [subprocess.run(command, capture_output=True, check=False).returncode for _ in range(2)]
+    assert codes == [-signal.SIGKILL, 0]
+    undisturbed = Lake(tmp_path / "undisturbed")
+    take_in(pipeline, landing, undisturbed)
+    assert events_of(lake) == events_of(undisturbed)
+
+
+def events_of(lake: Lake) -> list[dict[str, object]]:
+    from deltalake import DeltaTable
+
+    import pyarrow.parquet as pq
+
+    rows = [row for uri in DeltaTable(lake.path("event_log")).file_uris() for row in pq.read_table(uri, partitioning=None).to_pylist()]
+    return sorted(rows, key=lambda row: row["sn"])
+
+
+def test_a_fault_that_did_not_fire_makes_the_verdict_unknown(pipeline: Pipeline, ingested: Path, tmp_path: Path) -> None:
+    lake = drill_copy(ingested, tmp_path)
+    FaultPlan(lake).arm(Fault("detect.saved", 99))
+    find(pipeline, lake)
+    actual = lake.read("complex_events")
+    evidence = Evidence(actual, actual, 2000, 2000, 2000, faults_armed=1, faults_fired=len(FaultPlan(lake).fired()))
+    verdicts = {finding.property: finding.verdict for finding in run_checkers(evidence)}
+    assert verdicts["faults fired"] is Verdict.UNKNOWN
+
+
+def test_faults_are_refused_outside_a_drills_own_lake(ingested: Path, tmp_path: Path) -> None:
+    shutil.copytree(ingested, tmp_path / "production")
+    with pytest.raises(RepriseError, match="not a drill's own lake"):
+        FaultPlan(Lake(tmp_path / "production")).arm(Fault("detect.saved", 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("detect.savd@3", "did you mean 'detect.saved'"),
+        ("detect.saved", "names no batch"),
+        ("detect.saved@0", "names no batch"),
+        ("detect.saved@x", "names no batch"),
+    ],
+)
+def test_a_wrong_fault_is_refused_with_a_hint(text: str, message: str) -> None:
+    with pytest.raises(RepriseError, match=message):
+        parse_fault(text)
+
+
+def _await_stop(pid: int) -> None:
+    """Until the kernel says that the process is stopped."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        if state == "T":
+            return
+        os.sched_yield()
+    raise AssertionError("the process did not stop")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("phase", DETECT_PHASES)
+@pytest.mark.parametrize("batch", range(1, BATCHES + 1))
+def test_campaign_killed_here_through_spark(
+    phase: str, batch: int, ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
+) -> None:
+    """The same matrix with a JVM in it: slow, so only `make campaign` runs it."""
+    lake = drill_copy(ingested, tmp_path)
+    FaultPlan(lake).arm(Fault(phase, batch))
+    pipeline_file = tmp_path / "small.yaml"
+    pipeline_file.write_text(PIPELINE)
+    command = [sys.executable, "-m", "spark_jobs", "detect", str(pipeline_file), "--lake", str(lake.root)]
+    command += ["--batch-events", str(BATCH_EVENTS)]
+    codes = [subprocess.run(command, capture_output=True, check=False).returncode for _ in range(2)]
+    assert codes == [-signal.SIGKILL, 0]
+    assert output(lake) == undisturbed
