@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-BENCHES = {}
+from collections.abc import Callable
+
+from bench.bars import Bar
+from bench.loop import loop
+
+BENCHES: dict[str, Callable[[str], list[Bar]]] = {"loop": loop}

@@ -8,8 +8,7 @@ from reprise_operator import RepriseOperator, common_params
 with DAG(
     dag_id="detect_patterns",
     description="Micro-batches over the event log, each published by one commit",
-    doc_md=__doc__
-    + "\n\nA retry, a cleared task and a second run that overlaps all resume from the last savepoint; "
+    doc_md=__doc__ + "\n\nA retry, a cleared task and a second run that overlaps all resume from the last savepoint; "
     "an attempt that lost its place is fenced and writes nothing.",
     schedule=[Asset("event_log")],
     params=common_params("pipeline", "lake", "batch_events", "master"),

@@ -8,8 +8,7 @@ from reprise_operator import RepriseOperator, common_params
 with DAG(
     dag_id="ingest_events",
     description="Validate, quarantine and number new landing files",
-    doc_md=__doc__
-    + "\n\nA partition delivered twice changes nothing; unusable rows go to the table `quarantine`. "
+    doc_md=__doc__ + "\n\nA partition delivered twice changes nothing; unusable rows go to the table `quarantine`. "
     "Clearing the task repeats it safely.",
     schedule=None,
     max_active_runs=1,

@@ -31,6 +31,7 @@ BatchEvents = Annotated[int, typer.Option("--batch-events", min=1, help="Events 
 Shards = Annotated[int, typer.Option(min=1, help="Parallel tasks per micro-batch. Does not change the result.")]
 
 LOCAL = "local[2]"
+_KILL = "PHASE@BATCH: SIGKILL the driver there, once; may be given several times. [dim]\\[default: detect.saved@3][/dim]"
 
 
 @app.command()
@@ -126,8 +127,10 @@ def verify(
         if as_json:
             sys.stdout.write(json.dumps(result.as_dict()) + "\n")
             continue
-        rows = [[f.property, f.verdict.value, f.count, f.note or _first(f.examples)] for f in result.findings]
-        table(f"{result.operator}: {result.verdict.value}", ["property", "verdict", "found", "note"], [*rows])
+        rows: list[list[object]] = [
+            [f.property, f.verdict.value, f.count, f.note or _first(f.examples)] for f in result.findings
+        ]
+        table(f"{result.operator}: {result.verdict.value}", ["property", "verdict", "found", "note"], rows)
         say(f"verdict on {result.operator}: {result.verdict.value}, {result.matches:,} matches in {result.events:,} events")
     raise typer.Exit(worst(result.verdict for result in results).exit_code)
 
@@ -135,9 +138,7 @@ def verify(
 @app.command()
 def drill(
     pipeline: PipelineFile,
-    kill: Annotated[list[str], typer.Option(help="SIGKILL the driver here, once; may be given several times.")] = [
-        "detect.saved@3"
-    ],  # noqa: B006
+    kill: Annotated[list[str] | None, typer.Option(help=_KILL)] = None,
     events: Annotated[int, typer.Option(help="Events to generate.")] = 100_000,
     batch_events: BatchEvents = 20_000,
     landing: Annotated[Path | None, typer.Option(help="Drill on these landing files instead of generated ones.")] = None,
@@ -151,7 +152,7 @@ def drill(
     """
     from spark_jobs.drill import Drill, run_drill
 
-    chosen = Drill(pipeline, tuple(kill), events, batch_events, landing, out, master, airflow)
+    chosen = Drill(pipeline, tuple(kill or ["detect.saved@3"]), events, batch_events, landing, out, master, airflow)
     raise typer.Exit(run_drill(chosen))
 
 
@@ -300,9 +301,7 @@ def _ingest(job: _job, landing: Path) -> None:
 
     done = ingest(job.pipeline, landing, job.lake, job.runner, job.attempt)
     if not done.files:
-        say(
-            f"nothing new below {landing}: {done.known_files} files are in the log already, which ends at event {done.last_sn:,}"
-        )
+        say(f"nothing new below {landing}: {done.known_files} files are in the log already; it ends at event {done.last_sn:,}")
         return
     extra = [
         f"{done.duplicates:,} delivered twice" if done.duplicates else "",
@@ -310,7 +309,8 @@ def _ingest(job: _job, landing: Path) -> None:
     ]
     also = "".join(f", {text}" for text in extra if text)
     say(
-        f"ingested {done.accepted:,} of {done.rows:,} rows from {done.files} files{also}; the log ends at event {done.last_sn:,}"
+        f"ingested {done.accepted:,} of {done.rows:,} rows from {done.files} files{also}; "
+        f"the log ends at event {done.last_sn:,}"
     )
 
 

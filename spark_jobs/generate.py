@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
+from pyarrow import csv as pa_csv
 
 from schemas.types import TIMESTAMP
 from spark_jobs.errors import RepriseError
@@ -111,6 +111,6 @@ def _write(table: pa.Table, file: Path, format_: Format) -> None:
     if format_ == "parquet":
         pq.write_table(table, file)
     elif format_ == "csv":
-        pa.csv.write_csv(table, file)
+        pa_csv.write_csv(table, file)
     else:
         table.to_pandas().to_json(file, orient="records", lines=True, date_format="iso", date_unit="us")

@@ -287,7 +287,7 @@ class _Ingest:
             base += group["accepted"]
             stream_ts = max(stream_ts, group["ts_max"] or 0)
         folder = self.lake.path("event_log")
-        payloads = [
+        payloads: list[dict[str, Any]] = [
             {
                 "pipeline": self.text,
                 "groups": members,

@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
+from pyarrow import csv as pa_csv
+from pyarrow import json as pa_json
 
 from schemas.types import ATTRIBUTE_TYPES, TIMESTAMP
 from spark_jobs.errors import RepriseError, suggest
@@ -63,7 +64,8 @@ def find_files(landing: Path) -> tuple[list[LandingFile], list[LandingFile]]:
     if not landing.is_dir():
         raise RepriseError(f"landing folder {landing} does not exist; nothing was ingested")
     root = landing.resolve()
-    known, unknown = [], []
+    known: list[LandingFile] = []
+    unknown: list[LandingFile] = []
     for path in root.rglob("*"):
         relative = path.relative_to(root)
         if not path.is_file() or any(part.startswith((".", "_")) for part in relative.parts):
@@ -135,7 +137,7 @@ def _read_csv(path: str, rejected: list[tuple[int | None, str, str | None]]) -> 
         header = file.readline()
     if not header.strip():
         return pa.table({_ROW: pa.array([], pa.int64())}), 0
-    names = pa.csv.read_csv(pa.py_buffer(header.encode())).column_names
+    names = pa_csv.read_csv(pa.py_buffer(header.encode())).column_names
     broken: list[int] = []
 
     def skip(row: Any) -> str:
@@ -148,11 +150,11 @@ def _read_csv(path: str, rejected: list[tuple[int | None, str, str | None]]) -> 
         ))
         return "skip"
 
-    table = pa.csv.read_csv(
+    table = pa_csv.read_csv(
         path,
-        read_options=pa.csv.ReadOptions(use_threads=False),  # row numbers are only known without threads
-        parse_options=pa.csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=False),
-        convert_options=pa.csv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=True),
+        read_options=pa_csv.ReadOptions(use_threads=False),  # row numbers are only known without threads
+        parse_options=pa_csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=False),
+        convert_options=pa_csv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=True),
     )
     rows = table.num_rows + len(broken)
     numbers = np.setdiff1d(np.arange(1, rows + 1), broken)
@@ -164,7 +166,7 @@ def _read_jsonl(path: str, rejected: list[tuple[int | None, str, str | None]]) -
     try:
         if Path(path).stat().st_size == 0:
             return pa.table({_ROW: pa.array([], pa.int64())}), 0
-        table = pa.json.read_json(path, parse_options=pa.json.ParseOptions(newlines_in_values=False))
+        table = pa_json.read_json(path, parse_options=pa_json.ParseOptions(newlines_in_values=False))
         with open(path, "rb") as file:
             lines = sum(1 for line in file if line.strip())
         if lines == table.num_rows:

@@ -92,7 +92,8 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
         "lake": str(lake.root),
         "versions": _versions(),
         "not_checked": [
-            "the reference run reads the same event_log as detection: what ingest accepted or rejected is judged by the suite of incoming partitions only",
+            "what ingest accepted or rejected: the reference run reads the same event_log as detection, and only the suite "
+            "of incoming partitions judges it",
             "events are matched in the order of their arrival; late ones are not put back into their place",
         ],
     }
@@ -224,7 +225,7 @@ def _timeline(facts: dict[str, Any]) -> dict[str, Any]:
     span = max(max(a["end"] for a in attempts) - begin, 0.001)
 
     def percent(at: float) -> float:
-        return round(100 * (at - begin) / span, 3)
+        return float(round(100 * (at - begin) / span, 3))
 
     rows = []
     for attempt in attempts:

@@ -131,7 +131,7 @@ def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> 
     log = lake.root / "_logs" / f"spark-{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as noise:
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": noise, "stderr": noise})
+        gateway = launch_gateway(conf, popen_kwargs={"stdout": noise, "stderr": noise})  # type: ignore[no-untyped-call]
     context = SparkContext(conf=conf, gateway=gateway)
     context.parallelize([0], 1).map(str).collect()
     return context

@@ -104,11 +104,11 @@ def _matches(lake: Lake) -> Rows:
 
 def _history(lake: Lake) -> Rows:
     columns = ["at", "attempt", "job", "operator", "batch", "kind", "name", "detail"]
-    rows = [
-        [_time(r["at"]), r["attempt"], r["job"], r["operator"] or "", r["batch"] if r["batch"] is not None else "", r["kind"], r["name"],
-         ", ".join(f"{k}={v}" for k, v in r["detail"].items())]
-        for r in read_history(lake)
-    ]  # fmt: skip
+    rows = []
+    for r in read_history(lake):
+        detail = ", ".join(f"{name}={value}" for name, value in r["detail"].items())
+        batch = "" if r["batch"] is None else r["batch"]
+        rows.append([_time(r["at"]), r["attempt"], r["job"], r["operator"] or "", batch, r["kind"], r["name"], detail])
     return columns, rows
 
 

@@ -160,7 +160,7 @@ def _summary(out: str, files: int) -> dict[str, Any]:
     file_of, seqs = np.asarray(events["file"]), np.asarray(events["source_seq"])
     source_of = events["source"].combine_chunks().dictionary_encode()
     sources = np.asarray(source_of.indices) if events.num_rows else np.empty(0, np.int64)
-    bucket, counts = np.unique(np.asarray(events["bucket"]), return_counts=True)
+    bucket = np.unique(np.asarray(events["bucket"]))
     numbers = []
     for index in range(files):
         mine = file_of == index
@@ -186,7 +186,7 @@ def _first_occurrences(again: pd.DataFrame, here: pd.DataFrame, payload: dict[st
     """The events that took these numbers first: in the log, in an earlier group, or in this one."""
     columns = [*_IDENTITY, *_CONTENT]
     numbers = pa.array(again["source_seq"].unique())
-    found = []
+    found: list[pd.DataFrame] = []
     paths = [*payload["log"], *payload["earlier"]]
     if paths:
         where = pc.field("source_seq").isin(numbers)

@@ -21,11 +21,13 @@ from spark_jobs.pipeline import Pipeline
 
 def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     """Match one shard of one batch; matches and held events go to a scratch file each."""
-    operator = pipeline_of(payload["pipeline"]).built[payload["operator"]]
+    pipeline = pipeline_of(payload["pipeline"])
+    operator = pipeline.built[payload["operator"]]
     started = time.perf_counter()
     residual = np.array(BitMap64.deserialize(base64.b64decode(payload["residual"])), dtype=np.int64)
     events = read_events(
         payload["files"],
+        pipeline.source.schema,
         operator.columns,
         residual,
         payload["after_sn"],

@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import settings
 
 from spark_jobs.detect import Detected, Settings, detect
@@ -38,12 +40,12 @@ operators:
 """
 
 
-@pytest.fixture()
+@pytest.fixture
 def pipeline() -> Pipeline:
     return parse_pipeline(PIPELINE, "small.yaml")
 
 
-@pytest.fixture()
+@pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
 
@@ -59,7 +61,9 @@ def take_in(pipeline: Pipeline, landing: Path, lake: Lake, runner: Runner | None
     return ingest(pipeline, landing, lake, runner or InlineRunner(), Attempt(lake, "ingest"))
 
 
-def find(pipeline: Pipeline, lake: Lake, batch_events: int = 10_000, shards: int = 2, runner: Runner | None = None) -> list[Detected]:
+def find(
+    pipeline: Pipeline, lake: Lake, batch_events: int = 10_000, shards: int = 2, runner: Runner | None = None
+) -> list[Detected]:
     return detect(pipeline, lake, runner or InlineRunner(), Attempt(lake, "detect"), Settings(batch_events, shards))
 
 
@@ -68,7 +72,7 @@ def small_log(folder: Path, events: int = 2_000, **recipe: object) -> Path:
     return folder
 
 
-@pytest.fixture()
+@pytest.fixture
 def landing(tmp_path: Path) -> Path:
     return small_log(tmp_path / "landing")
 
@@ -85,3 +89,11 @@ def output(lake: Lake) -> list[dict[str, object]]:
     """The complex events in order, without the batch: how the log was cut must not show."""
     rows = lake.read("complex_events").drop(["batch"]).to_pylist()
     return sorted(rows, key=lambda row: (row["operator"], row["ordinal"]))
+
+
+def events_of(lake: Lake) -> list[dict[str, object]]:
+    rows = []
+    for uri in DeltaTable(lake.path("event_log")).file_uris():
+        bucket = int(uri.split("bucket=")[1].split("/")[0])
+        rows += [{**row, "bucket": bucket} for row in pq.read_table(uri, partitioning=None).to_pylist()]
+    return sorted(rows, key=lambda row: row["sn"])

@@ -11,7 +11,7 @@ import datetime as dt
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,7 +54,7 @@ class Expression:
         """The value as an Arrow array, or as a scalar where no column is involved."""
         try:
             return self._evaluate(columns)
-        except pa.ArrowInvalid as error:
+        except pa.ArrowException as error:
             raise ExpressionError(f"'{self.text}' cannot be evaluated: {error}") from error
 
 
@@ -73,7 +73,7 @@ def parse_expression(text: str, types: Mapping[str, pa.DataType]) -> Expression:
     try:
         tree = sqlglot.parse_one(text)
         compiler = _Compiler(types)
-        type_, evaluate = compiler.compile(tree)
+        type_, evaluate = compiler.compile(cast("exp.Expression", tree))
     except sqlglot.errors.ParseError as error:
         first = error.errors[0] if error.errors else {}
         raise ExpressionError(f"'{text}' is not a valid expression: {_plain(error)}", first.get("col")) from None
@@ -206,7 +206,7 @@ class _Compiler:
         text = str(pattern.this)
         return pa.bool_(), lambda columns: pc.match_like(operand(columns), text)
 
-    def _function(self, node: exp.Func) -> tuple[pa.DataType, Evaluator]:
+    def _function(self, node: Any) -> tuple[pa.DataType, Evaluator]:
         arguments = [self.compile(item) for item in [node.this, *node.expressions]]
         type_ = arguments[0][0]
         evaluators = [evaluate for _, evaluate in arguments]

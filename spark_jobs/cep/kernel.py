@@ -124,10 +124,7 @@ def _match(
             continue
         _complete(mask, begin, end, steps, completion, next_start, waiting)
 
-        if kind == 0:
-            number = 1
-        else:
-            number = max(first_window, _lowest_window(kind, sn, ts, begin, size, slide))
+        number = 1 if kind == 0 else max(first_window, _lowest_window(kind, sn, ts, begin, size, slide))
         low, high = begin, begin if kind != 0 else end
         while low < end:
             # The stretch low..high of this key that lies in window `number`; both ends only move forward.

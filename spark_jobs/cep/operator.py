@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ class Operator:
     define: Mapping[str, str]
     types: Mapping[str, pa.DataType]
     partition_by: str | None = None
-    window: Window = Window()
+    window: Window = field(default_factory=Window)
     within: int = 0
     to_next_row: bool = False
     measures: Mapping[str, str] | None = None

@@ -74,6 +74,7 @@ def _sn_range(path: str) -> tuple[int, int]:
 
 def read_events(
     files: Sequence[dict[str, Any]],
+    schema: pa.Schema,
     columns: Sequence[str],
     residual: Int64s,
     after_sn: int,
@@ -91,7 +92,7 @@ def read_events(
     for file in files:
         parts += _read_file(file["path"], names, residual, after_sn, end_sn)
     if not parts:
-        return _empty(names, files)
+        return pa.schema([schema.field(name) for name in names]).empty_table()
     table = pa.concat_tables(parts, promote_options="permissive")
     if in_sn_order:
         table = table.unify_dictionaries().take(pa.array(np.argsort(np.asarray(table["sn"]), kind="stable")))
@@ -149,10 +150,3 @@ def _row_group_ranges(path: str) -> tuple[tuple[int, int], ...]:
 def _any_between(residual: Int64s, low: int, high: int) -> bool:
     first, last = np.searchsorted(residual, [low, high + 1])
     return bool(first < last)
-
-
-def _empty(names: list[str], files: Sequence[dict[str, Any]]) -> pa.Table:
-    if files:
-        schema = pq.read_schema(files[0]["path"])
-        return pa.schema([schema.field(name) for name in names]).empty_table()
-    return pa.table({name: pa.array([], pa.int64()) for name in names})

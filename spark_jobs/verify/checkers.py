@@ -7,7 +7,7 @@ that a lost event is not counted as misordered, nor a duplicate as false.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_jobs.verify.verdict import Finding, Verdict
 
@@ -120,7 +121,7 @@ def run_checkers(evidence: Evidence, checkers: dict[str, Callable[[Evidence], Fi
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
-    frame = table.select(["operator", "x", "y", "ordinal", "key", "batch"]).to_pandas()
+    frame: pd.DataFrame = table.select(["operator", "x", "y", "ordinal", "key", "batch"]).to_pandas()
     lists = table["sns"].combine_chunks()
     ends = np.asarray(lists.offsets)[1:] if len(lists) else np.empty(0, np.int64)
     flat = np.asarray(lists.values) if len(lists) else np.empty(0, np.int64)
@@ -136,10 +137,10 @@ def _joined(lists: pa.Array) -> Any:
         if len(lists)
         else pa.array([], pa.list_(pa.string()))
     )
-    return pa.compute.binary_join(texts, ",").to_pandas().astype(str)
+    return pc.binary_join(texts, ",").to_pandas().astype(str)
 
 
-def _example(row: dict[str, Any]) -> dict[str, Any]:
+def _example(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Names a complex event by both its numbers."""
 
     def number(x: Any, ordinal: Any) -> str | None:

@@ -76,7 +76,7 @@ def _main(file: Path) -> None:
     from great_expectations import expectations as known
 
     context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
+    context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]
     suite = gx.ExpectationSuite(name=file.stem)
     for entry in _read(file):
         kind = getattr(known, _class_name(entry["type"]), None)

@@ -70,7 +70,7 @@ def make_reference(pipeline: Pipeline, operator: Operator, lake: Lake, log: Even
     file = lake.root / "_reference" / name
     if not file.exists():
         files = log.shard_files(0, 1, None, log.last_sn)
-        events = read_events(files, operator.columns, np.empty(0, np.int64), 0, log.last_sn, in_sn_order=True)
+        events = read_events(files, log.schema, operator.columns, np.empty(0, np.int64), 0, log.last_sn, in_sn_order=True)
         file.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(f"{file}.partial")
         pq.write_table(reference_events(operator, events), partial)

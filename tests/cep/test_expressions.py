@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -69,7 +71,7 @@ def test_a_predicate_follows_sql(text: str, expected: list[bool | None]) -> None
     ],
 )
 def test_what_is_not_allowed_is_refused_with_its_place(text: str, message: str, column: int | None) -> None:
-    with pytest.raises(ExpressionError, match=".*") as refused:
+    with pytest.raises(ExpressionError) as refused:
         parse_predicate(text, TYPES)
     assert message in str(refused.value)
     if column is not None:
@@ -83,10 +85,8 @@ def test_columns_are_known_before_any_data_is_read() -> None:
 @settings(max_examples=400, deadline=None)
 @given(st.text(alphabet="abn ()=<>+-*/'\"%,.;0123456789_type AND OR NOT IN IS NULL LIKE BETWEEN", max_size=40))
 def test_no_text_crashes_the_parser(text: str) -> None:
-    try:
+    with contextlib.suppress(ExpressionError):
         parse_predicate(text, TYPES).evaluate(ROWS)
-    except ExpressionError as error:
-        assert str(error)
 
 
 def test_deep_nesting_is_refused_not_a_crash() -> None:

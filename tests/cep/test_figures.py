@@ -108,5 +108,3 @@ def _no_bits() -> bytes:
     from pyroaring import BitMap64
 
     return bytes(BitMap64().serialize())
-
-

@@ -20,7 +20,7 @@ from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.verify.checkers import Evidence, run_checkers
 from spark_jobs.verify.verdict import Verdict
-from tests.conftest import PIPELINE, find, output, small_log, take_in
+from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in
 from tests.faults.children import detecting, run_detection
 
 BATCHES = 10
@@ -132,15 +132,6 @@ def test_killed_during_ingest_every_event_is_there_once(phase: str, pipeline: Pi
     undisturbed = Lake(tmp_path / "undisturbed")
     take_in(pipeline, landing, undisturbed)
     assert events_of(lake) == events_of(undisturbed)
-
-
-def events_of(lake: Lake) -> list[dict[str, object]]:
-    from deltalake import DeltaTable
-
-    import pyarrow.parquet as pq
-
-    rows = [row for uri in DeltaTable(lake.path("event_log")).file_uris() for row in pq.read_table(uri, partitioning=None).to_pylist()]
-    return sorted(rows, key=lambda row: row["sn"])
 
 
 def test_a_fault_that_did_not_fire_makes_the_verdict_unknown(pipeline: Pipeline, ingested: Path, tmp_path: Path) -> None:

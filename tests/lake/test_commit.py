@@ -16,7 +16,7 @@ from spark_jobs.lake.commit import Claim, add_file, claim
 SCHEMA = pa.schema([("v", pa.int64())])
 
 
-@pytest.fixture()
+@pytest.fixture
 def table(tmp_path: Path) -> str:
     DeltaTable.create(str(tmp_path), SCHEMA)
     return str(tmp_path)
@@ -61,15 +61,11 @@ def test_a_zombie_that_reads_the_table_again_is_still_fenced(table: str) -> None
 
 
 def test_without_the_fence_the_zombie_would_publish_a_duplicate(table: str) -> None:
-    """The negative control: Delta alone accepts the same (app, version) through a fresh handle."""
+    """The negative control: a claim that skips the check is accepted by Delta, and the event is there twice."""
     claim(DeltaTable(table), "op").publish([file_with(table, 1, "a.parquet")], SCHEMA, attempt=1)  # type: ignore[list-item]
-    unfenced = Claim(DeltaTable(table), "op", step=0, attempt=0)
-    with pytest.raises(FencedAttempt):  # noticed afterwards, but too late
-        unfenced.publish([file_with(table, 1, "b.parquet")], SCHEMA, attempt=1)  # type: ignore[list-item]
-        unfenced.publish([file_with(table, 1, "c.parquet")], SCHEMA, attempt=1)  # type: ignore[list-item]
-        claim(DeltaTable(table), "op").publish([], SCHEMA, attempt=9)
-        unfenced.publish([], SCHEMA, attempt=1)
-    assert values(table).count(1) > 1
+    unchecked = Claim(DeltaTable(table), "op", step=0, attempt=0)
+    unchecked.publish([file_with(table, 1, "b.parquet")], SCHEMA, attempt=2)  # type: ignore[list-item]
+    assert values(table) == [1, 1]
 
 
 def test_another_operator_in_the_same_table_is_no_rival(table: str) -> None:

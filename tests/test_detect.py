@@ -1,0 +1,150 @@
+"""Detection: how the work is cut and where it runs never shows in the output."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.errors import RepriseError, SavepointMissing
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.runner import Runner
+from tests.conftest import PIPELINE, events_of, find, output
+
+WINDOWED = """
+  sliding:
+    pattern: A -> B
+    window: {count: 40, slide: 10}
+    define: {A: type = 'a', B: type = 'b'}
+  timed:
+    partition_by: key
+    window: {time: 5 min, slide: 1 min}
+    pattern: A -> B
+    define: {A: type = 'a', B: type = 'b'}
+    after_match: to next row
+  by_kind:
+    partition_by: type
+    pattern: S -> L
+    define: {S: amount < 1, L: amount > 40}
+    within: 10 min
+"""
+
+
+@pytest.fixture
+def graph() -> Pipeline:
+    return parse_pipeline(PIPELINE + WINDOWED, "graph.yaml")
+
+
+@pytest.fixture(scope="module")
+def expected(ingested: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    lake = copy(ingested, tmp_path_factory.mktemp("one"))
+    find(parse_pipeline(PIPELINE + WINDOWED, "graph.yaml"), lake, 2000, 1)
+    rows = output(lake)
+    assert {row["operator"] for row in rows} == {"probing", "sliding", "timed", "by_kind"}
+    return rows
+
+
+def copy(ingested: Path, folder: Path) -> Lake:
+    shutil.copytree(ingested, folder / "lake")
+    return Lake(folder / "lake")
+
+
+@pytest.mark.parametrize("batches", [1, 2, 7, 50])
+def test_any_number_of_batches_gives_the_same_complex_events(
+    batches: int, graph: Pipeline, ingested: Path, tmp_path: Path, expected: list[dict[str, object]]
+) -> None:
+    lake = copy(ingested, tmp_path)
+    done = find(graph, lake, -(-2000 // batches))
+    assert done[0].batches == batches
+    assert output(lake) == expected
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_any_number_of_shards_gives_the_same_complex_events(
+    shards: int, graph: Pipeline, ingested: Path, tmp_path: Path, expected: list[dict[str, object]]
+) -> None:
+    lake = copy(ingested, tmp_path)
+    find(graph, lake, 300, shards)
+    assert output(lake) == expected
+
+
+def test_the_number_of_shards_may_change_between_attempts(
+    graph: Pipeline, ingested: Path, tmp_path: Path, expected: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = copy(ingested, tmp_path)
+
+    class Interrupted(Exception):
+        pass
+
+    from spark_jobs.lake.commit import Claim
+
+    real = Claim.publish
+
+    def third_fails(self: Claim, *args: object, **kwargs: object) -> None:
+        if self.step == 2:
+            raise Interrupted
+        real(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Claim, "publish", third_fails)
+    with pytest.raises(Interrupted):
+        find(graph, lake, 300, 5)
+    monkeypatch.setattr(Claim, "publish", real)
+    find(graph, lake, 700, 2)
+    assert output(lake) == expected
+
+
+def test_spark_gives_the_same_complex_events(
+    graph: Pipeline, ingested: Path, tmp_path: Path, expected: list[dict[str, object]], spark: Runner
+) -> None:
+    lake = copy(ingested, tmp_path)
+    find(graph, lake, 700, 5, spark)
+    assert output(lake) == expected
+
+
+def test_detecting_again_finds_nothing_new(pipeline: Pipeline, ingested: Path, tmp_path: Path) -> None:
+    lake = copy(ingested, tmp_path)
+    find(pipeline, lake)
+    rows = output(lake)
+    (again,) = find(pipeline, lake)
+    assert (again.batches, again.resumed_at) == (0, 2000)
+    assert output(lake) == rows
+
+
+def test_a_savepoint_is_small_and_its_residual_smaller_than_what_was_processed(
+    pipeline: Pipeline, ingested: Path, tmp_path: Path
+) -> None:
+    lake = copy(ingested, tmp_path)
+    find(pipeline, lake, 500)
+    for row in lake.read("savepoints").to_pylist():
+        assert row["bytes"] < 1000
+        assert row["trim_sn"] <= row["end_sn"]
+
+
+def test_a_lost_savepoint_is_refused_not_recomputed_wrongly(pipeline: Pipeline, ingested: Path, tmp_path: Path) -> None:
+    lake = copy(ingested, tmp_path)
+    find(pipeline, lake, 2000)
+    shutil.rmtree(lake.path("savepoints"))
+    with pytest.raises(SavepointMissing, match="published batch 1"):
+        find(pipeline, lake)
+
+
+def test_a_lake_of_another_pipeline_is_refused(ingested: Path, tmp_path: Path, pipeline: Pipeline) -> None:
+    lake = copy(ingested, tmp_path)
+    find(pipeline, lake)
+    other = parse_pipeline(PIPELINE.replace("loss: C.amount", "gain: C.amount"), "other.yaml")
+    with pytest.raises(RepriseError, match=r"new columns \['gain'\]"):
+        find(other, lake)
+
+
+def test_measures_come_from_the_events_that_were_bound(pipeline: Pipeline, ingested: Path, tmp_path: Path) -> None:
+    lake = copy(ingested, tmp_path)
+    find(pipeline, lake)
+    events = {event["sn"]: event for event in events_of(lake)}
+    rows = output(lake)
+    assert rows
+    for row in rows:
+        a, b, c = (events[sn] for sn in row["sns"])  # type: ignore[attr-defined]
+        assert [a["type"], b["type"], c["type"]] == ["a", "b", "c"]
+        assert (row["loss"], row["opened"], row["key"]) == (c["amount"], a["ts"], a["key"])
