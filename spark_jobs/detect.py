@@ -111,6 +111,8 @@ class _Detection:
                 f"{self.operator.name}: resumes after batch {savepoint.batch}, replays {residual.size:,} of "
                 f"{savepoint.end_sn:,} processed events"
             )
+        if savepoint.end_sn < log.last_sn:
+            self.runner.ready()  # start-up is no part of a batch
         while savepoint.end_sn < log.last_sn:
             savepoint = self._batch(log, place, savepoint, residual, done)
             residual = savepoint.residual()

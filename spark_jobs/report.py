@@ -217,48 +217,59 @@ def _versions() -> dict[str, str]:
 
 
 def _timeline(facts: dict[str, Any]) -> dict[str, Any]:
-    """Attempts as rows, batches as bars, kills as marks; positions in percent of the whole time."""
+    """Two scales: the lives of all processes, and the batches of each detection with its start-up left out."""
     attempts = facts["attempts"]
     if not attempts:
-        return {"rows": [], "seconds": 0.0, "ticks": []}
+        return {"lives": [], "work": [], "life_ticks": [], "work_ticks": []}
     begin = min(a["start"] for a in attempts)
     span = max(max(a["end"] for a in attempts) - begin, 0.001)
-
-    def percent(at: float) -> float:
-        return float(round(100 * (at - begin) / span, 3))
-
-    rows = []
-    for attempt in attempts:
-        bars = []
-        opened: dict[tuple[Any, Any], float] = {}
-        for phase in attempt["phases"]:
-            place = (phase["operator"], phase["batch"])
-            opened.setdefault(place, phase["at"] if phase["name"].startswith("detect") else attempt["start"])
-            if phase["name"] in ("detect.finished", "ingest.committed"):
-                start = opened.pop(place)
-                bars.append({
-                    "left": percent(start),
-                    "width": max(0.4, percent(phase["at"]) - percent(start)),
-                    "batch": phase["batch"],
-                    "lost": False,
-                })
-        for (_, batch), start in opened.items():
-            if attempt["ended"] != "done":
-                bars.append({
-                    "left": percent(start),
-                    "width": max(0.4, percent(attempt["end"]) - percent(start)),
-                    "batch": batch,
-                    "lost": True,
-                })
-        rows.append({
-            "number": attempt["number"],
-            "job": attempt["job"],
-            "ended": attempt["ended"],
-            "left": percent(attempt["start"]),
-            "width": max(0.4, percent(attempt["end"]) - percent(attempt["start"])),
-            "bars": bars,
-            "kill": percent(attempt["fault"]["at"]) if attempt["fault"] else None,
+    lives = [
+        {
+            **{name: attempt[name] for name in ("number", "job", "ended")},
+            "bars": [_bar(attempt["start"], attempt["end"], begin, span)],
+            "kill": _percent(attempt["fault"]["at"], begin, span) if attempt["fault"] else None,
+        }
+        for attempt in attempts
+    ]
+    busy = [(attempt, batches) for attempt in attempts if (batches := _batch_spans(attempt))]
+    longest = max((batches[-1]["end"] - batches[0]["start"] for _, batches in busy), default=0.001)
+    work = [
+        {
+            **{name: attempt[name] for name in ("number", "job", "ended")},
+            "bars": [
+                _bar(b["start"], b["end"], batches[0]["start"], longest) | {"batch": b["batch"], "lost": b["lost"]}
+                for b in batches
+            ],
+            "kill": _percent(attempt["fault"]["at"], batches[0]["start"], longest) if attempt["fault"] else None,
             "replayed": sum(r["events"] for r in attempt["replays"] if r["processed"]),
-        })
-    ticks = [{"left": 25 * i, "label": f"{span * i / 4:.1f} s"} for i in range(5)]
-    return {"rows": rows, "seconds": span, "ticks": ticks}
+        }
+        for attempt, batches in busy
+    ]
+    return {"lives": lives, "work": work, "life_ticks": _ticks(span), "work_ticks": _ticks(longest)}
+
+
+def _batch_spans(attempt: dict[str, Any]) -> list[dict[str, Any]]:
+    """When each batch of a detection began and ended; one that never finished was lost with the process."""
+    open_: dict[tuple[Any, Any], float] = {}
+    spans = []
+    for phase in attempt["phases"]:
+        place = (phase["operator"], phase["batch"])
+        if phase["name"] == "detect.started":
+            open_[place] = phase["at"]
+        elif phase["name"] == "detect.finished" and place in open_:
+            spans.append({"start": open_.pop(place), "end": phase["at"], "batch": phase["batch"], "lost": False})
+    spans += [{"start": at, "end": attempt["end"], "batch": batch, "lost": True} for (_, batch), at in open_.items()]
+    return sorted(spans, key=lambda span: float(span["start"]))
+
+
+def _bar(start: float, end: float, begin: float, span: float) -> dict[str, Any]:
+    left = _percent(start, begin, span)
+    return {"left": left, "width": max(0.5, _percent(end, begin, span) - left)}
+
+
+def _percent(at: float, begin: float, span: float) -> float:
+    return round(100 * (at - begin) / span, 3)
+
+
+def _ticks(span: float) -> list[dict[str, Any]]:
+    return [{"left": 25 * i, "label": f"{span * i / 4:.1f} s" if span >= 4 else f"{span * i / 4:.2f} s"} for i in range(5)]

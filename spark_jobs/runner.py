@@ -32,11 +32,17 @@ _JVM = "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 class Runner(Protocol):
     """Runs one task per payload and returns the results in the same order."""
 
+    def ready(self) -> None:
+        """Wait until tasks can run at once."""
+
     def run(self, task: Task, payloads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]: ...
 
 
 class InlineRunner:
     """Tasks one after the other in this process: for tiny logs and for tests that kill hundreds of drivers."""
+
+    def ready(self) -> None:
+        """There is nothing to wait for."""
 
     def run(self, task: Task, payloads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         return [json.loads(_over_the_wire(task)(json.dumps(payload))) for payload in payloads]
@@ -51,6 +57,9 @@ class SparkRunner:
     def __init__(self, master: str, lake: Lake, name: str) -> None:
         self._starting = ThreadPoolExecutor(1, "spark")
         self._context = self._starting.submit(_started, master, lake, name)
+
+    def ready(self) -> None:
+        self._context.result()
 
     def run(self, task: Task, payloads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if not payloads:

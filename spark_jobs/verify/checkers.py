@@ -50,8 +50,8 @@ def reconcile(actual: pa.Table, expected: pa.Table, detected_sn: int) -> pd.Data
     ours, reference = _frame(actual), _frame(expected)
     reference = reference[reference["last_sn"] <= detected_sn]
     ours["duplicate"] = ours.duplicated(["y", "events"]) | ours.duplicated(["ordinal"])
-    by_number = ours.sort_values("ordinal", kind="stable")
-    ours["out_of_turn"] = by_number["batch"] < by_number["batch"].cummax()
+    first = ours[~ours["duplicate"]].sort_values("ordinal")
+    ours["out_of_turn"] = (first["batch"] < first["batch"].cummax()).reindex(ours.index, fill_value=False)
     joined = ours.merge(reference, on=["y", "events"], how="outer", suffixes=("", "_expected"), indicator="side")
     both = joined["side"] == "both"
     joined["false_positive"] = joined["side"] == "left_only"
