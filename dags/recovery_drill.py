@@ -12,7 +12,7 @@ from airflow.sdk import DAG, Param
 from reprise_operator import ROOT, RepriseOperator, common_params
 
 from spark_jobs.faults.phases import PHASES
-from spark_jobs.steps import POISON, drill_steps
+from spark_jobs.steps import POISON, VERDICTS, drill_steps
 
 FOLDER = "{{ params.folder or '" + str(ROOT / ".local" / "drills") + "/' + run_id | replace(':', '-') | replace('+', '-') }}"
 
@@ -46,7 +46,7 @@ with DAG(
         master="{{ params.master }}",
     )
     skip = {"generate": "{{ params.landing }}"}
-    # The report is wanted most when the verdict is bad; the run still fails, because verify has.
+    # The report is wanted most when the verdict is bad; it ends with the verdict's exit code, so the run fails too.
     rules = {"arm": "none_failed", "report": "none_skipped"}
     previous = None
     for name, arguments in commands.items():
@@ -55,7 +55,7 @@ with DAG(
             arguments=arguments,
             skip_when=skip.get(name, ""),
             trigger_rule=rules.get(name, "all_success"),
-            **({"retries": 0} if name == "verify" else {}),
+            **({"retries": 0} if name in VERDICTS else {}),
         )
         if previous is not None:
             previous >> task

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from deltalake.exceptions import DeltaError
 from rich.markup import escape
 
 from spark_jobs.console import ERR, PROGRESS_FILE, WITH_PARENT, say, table
@@ -157,13 +158,11 @@ def drill(
 
 
 @app.command(hidden=True)
-def arm(pipeline: PipelineFile, lake: LakeDir, kill: Annotated[list[str], typer.Option()]) -> None:
+def arm(lake: LakeDir, kill: Annotated[list[str], typer.Option()]) -> None:
     """Make a new lake a drill's own and arm its faults."""
     from spark_jobs.faults.plan import FaultPlan, parse_fault
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
 
-    load_pipeline(pipeline)
     faults = [parse_fault(text) for text in kill]
     target = Lake(lake)
     plan = FaultPlan(target)
@@ -196,15 +195,20 @@ def report(
     lake: LakeDir,
     out: Annotated[Path, typer.Option(help="The HTML file to write.")],
 ) -> None:
-    """Write the HTML report of a lake: verdict, timeline, replay, evidence. One file, opens offline."""
+    """Write the HTML report of a lake: verdict, timeline, replay, evidence. One file, opens offline.
+
+    The exit code is the verdict's: 0 valid, 1 invalid, 2 unknown.
+    """
     from spark_jobs.lake.tables import Lake
     from spark_jobs.pipeline import load_pipeline
     from spark_jobs.report import summary_rows, write_report
+    from spark_jobs.verify.verdict import Verdict
 
     facts = write_report(load_pipeline(pipeline), Lake(_existing(lake)), out)
     for title, columns, rows in summary_rows(facts):
         table(title, columns, rows)
     say(f"report: {out}")
+    raise typer.Exit(Verdict(facts["verdict"]).exit_code)
 
 
 @app.command()
@@ -261,6 +265,10 @@ def main() -> None:
         if os.environ.get(PROGRESS_FILE):
             say(f"error: {error}")
         raise SystemExit(error.exit_code) from None
+    except (OSError, DeltaError) as error:
+        ERR.print(f"[bold red]error:[/bold red] {escape(str(error))}")
+        ERR.print("A file or a table could not be read or written. What was committed before stands.")
+        raise SystemExit(1) from None
 
 
 def _die_with_parent() -> None:

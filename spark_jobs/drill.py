@@ -21,7 +21,7 @@ from spark_jobs.console import OUT, PROGRESS_FILE
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.plan import parse_fault
 from spark_jobs.pipeline import load_pipeline
-from spark_jobs.steps import POISON, drill_steps
+from spark_jobs.steps import POISON, VERDICTS, drill_steps
 from spark_jobs.verify.verdict import Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,7 +86,7 @@ def _directly(drill: Drill, folder: Path) -> int:
             if code != -signal.SIGKILL:
                 break
             _tell(folder, f"{name} was killed; starting it again is recovering")
-        if code != 0 and name != "verify":  # an invalid output still deserves its report
+        if code != 0 and name not in VERDICTS:  # an invalid output still deserves its report
             return code
     return 0
 

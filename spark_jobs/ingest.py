@@ -129,7 +129,8 @@ class _Ingest:
             if handle.transaction_version(_listed(row["ingest"])) != row["attempt"]:
                 continue
             taken.digests.add((row["partition"], row["digest"]))
-            taken.paths[row["file"]] = row["digest"]
+            if row["accepted"]:  # a file of which nothing was taken may come again, repaired
+                taken.paths[row["file"]] = row["digest"]
             taken.sequences[row["source"]] |= BitMap64.deserialize(row["sequences"])
             taken.last_sequence[row["source"]] = max(taken.last_sequence[row["source"]], row["last_seq"])
         return taken

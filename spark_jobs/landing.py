@@ -84,20 +84,23 @@ def digest(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+Rejected = tuple[int | None, str, str | None]  # row, reason, content
+
+
 @dataclass
 class Read:
     """The rows of one landing file: `events` in the log's own order, and what was wrong with the others."""
 
     events: pa.Table  # source, source_seq, type, key, ts, arrival_ts, the attributes; `row` counts from 1
-    rejected: list[tuple[int | None, str, str | None]]  # row, reason, content
+    rejected: list[Rejected]
     rows: int
 
 
 def read_landing_file(file: LandingFile, source: Source) -> Read:
     """Read, convert and check one file. An unreadable file is one rejected row without a number."""
-    rejected: list[tuple[int | None, str, str | None]] = []
+    rejected: list[Rejected] = []
     try:
-        raw, rows = _read(file.path, rejected)
+        raw, rows = _read(file.path, rejected, _text_columns(source))
     except (pa.ArrowInvalid, pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         reason = f"the file cannot be read: {str(error).splitlines()[0][:200]}"
         return Read(_empty(source), [(None, reason, None)], 0)
@@ -119,7 +122,7 @@ def read_landing_file(file: LandingFile, source: Source) -> Read:
 _ROW = "__row"
 
 
-def _read(path: str, rejected: list[tuple[int | None, str, str | None]]) -> tuple[pa.Table, int]:
+def _read(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[pa.Table, int]:
     """The raw rows with their numbers, counted from 1 without a header line, and how many the file has."""
     kind = FORMATS[Path(path).suffix]
     if kind == "parquet":
@@ -127,11 +130,11 @@ def _read(path: str, rejected: list[tuple[int | None, str, str | None]]) -> tupl
     elif kind == "csv":
         return _read_csv(path, rejected)
     else:
-        return _read_jsonl(path, rejected)
+        return _read_jsonl(path, rejected, texts)
     return table.append_column(_ROW, pa.array(np.arange(1, table.num_rows + 1))), table.num_rows
 
 
-def _read_csv(path: str, rejected: list[tuple[int | None, str, str | None]]) -> tuple[pa.Table, int]:
+def _read_csv(path: str, rejected: list[Rejected]) -> tuple[pa.Table, int]:
     """All columns as text: types are checked row by row afterwards, not guessed per block."""
     with open(path, encoding="utf-8") as file:
         header = file.readline()
@@ -154,19 +157,25 @@ def _read_csv(path: str, rejected: list[tuple[int | None, str, str | None]]) -> 
         path,
         read_options=pa_csv.ReadOptions(use_threads=False),  # row numbers are only known without threads
         parse_options=pa_csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=False),
-        convert_options=pa_csv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=True),
+        convert_options=pa_csv.ConvertOptions(
+            column_types={name: pa.string() for name in names}, strings_can_be_null=True, null_values=[""]
+        ),
     )
     rows = table.num_rows + len(broken)
     numbers = np.setdiff1d(np.arange(1, rows + 1), broken)
     return table.append_column(_ROW, pa.array(numbers)), rows
 
 
-def _read_jsonl(path: str, rejected: list[tuple[int | None, str, str | None]]) -> tuple[pa.Table, int]:
-    """The whole file at once; only if that fails, line by line to find the ones to blame."""
+def _read_jsonl(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[pa.Table, int]:
+    """The whole file at once; only if that fails, line by line to find the ones to blame.
+
+    Columns that are to be text are named as such: a guess would turn a key that looks like a date into one.
+    """
     try:
         if Path(path).stat().st_size == 0:
             return pa.table({_ROW: pa.array([], pa.int64())}), 0
-        table = pa_json.read_json(path, parse_options=pa_json.ParseOptions(newlines_in_values=False))
+        schema = pa.schema([(name, pa.string()) for name in texts])
+        table = pa_json.read_json(path, parse_options=pa_json.ParseOptions(explicit_schema=schema, newlines_in_values=False))
         with open(path, "rb") as file:
             lines = sum(1 for line in file if line.strip())
         if lines == table.num_rows:
@@ -207,6 +216,10 @@ def _wanted(source: Source) -> dict[str, tuple[str | None, pa.DataType]]:
     }
     own = {name: (a.column or name, ATTRIBUTE_TYPES[a.type]) for name, a in source.attributes.items()}
     return {**fixed, **own}
+
+
+def _text_columns(source: Source) -> list[str]:
+    return [column for column, type_ in _wanted(source).values() if column is not None and pa.types.is_string(type_)]
 
 
 def _converted(

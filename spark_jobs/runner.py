@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from spark_jobs.errors import RepriseError
 from spark_jobs.lake.tables import Lake
 
 Task = Callable[[dict[str, Any]], dict[str, Any]]
 
 INLINE = "inline"
+_ERROR = "reprise.error"
 
 # A socket's path may have 107 bytes, and Spark's name for one takes 42; below a longer folder TCP on loopback serves.
 _LONGEST_SOCKET_FOLDER = 64
@@ -45,7 +47,7 @@ class InlineRunner:
         """There is nothing to wait for."""
 
     def run(self, task: Task, payloads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [json.loads(_over_the_wire(task)(json.dumps(payload))) for payload in payloads]
+        return [_answer(_over_the_wire(task)(json.dumps(payload))) for payload in payloads]
 
 
 class SparkRunner:
@@ -55,18 +57,29 @@ class SparkRunner:
     """
 
     def __init__(self, master: str, lake: Lake, name: str) -> None:
+        self._master, self._log = master, _log_file(lake, name)
         self._starting = ThreadPoolExecutor(1, "spark")
         self._context = self._starting.submit(_started, master, lake, name)
 
     def ready(self) -> None:
-        self._context.result()
+        self._started()
 
     def run(self, task: Task, payloads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if not payloads:
             return []
         texts = [json.dumps(payload) for payload in payloads]
-        rdd = self._context.result().parallelize(texts, len(texts)).map(_over_the_wire(task))
-        return [json.loads(text) for text in rdd.collect()]
+        rdd = self._started().parallelize(texts, len(texts)).map(_over_the_wire(task))
+        return [_answer(text) for text in rdd.collect()]
+
+    def _started(self) -> Any:
+        try:
+            return self._context.result()
+        except Exception as error:
+            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise RepriseError(
+                f"Spark did not start with master '{self._master}': {reason[:300]}. Nothing was changed. "
+                f"Check that Java 17 or newer is installed; Spark's own messages are in {self._log}"
+            ) from error
 
     def stop(self) -> None:
         self._starting.shutdown()
@@ -88,7 +101,26 @@ def open_runner(master: str, lake: Lake, name: str) -> Iterator[Runner]:
 
 
 def _over_the_wire(task: Task) -> Callable[[str], str]:
-    return lambda text: json.dumps(task(json.loads(text)))
+    """Text in, text out. An error a user can act on travels as an answer, not as a stack trace of three languages."""
+
+    def run(text: str) -> str:
+        try:
+            return json.dumps(task(json.loads(text)))
+        except RepriseError as error:
+            return json.dumps({_ERROR: str(error)})
+
+    return run
+
+
+def _answer(text: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(text)
+    if _ERROR in answer:
+        raise RepriseError(answer[_ERROR])
+    return answer
+
+
+def _log_file(lake: Lake, name: str) -> Path:
+    return lake.root / "_logs" / f"spark-{name}.log"
 
 
 def make_class_archive(lake: Lake) -> None:
@@ -116,6 +148,7 @@ def _class_archive(make: bool) -> str:
 def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> Any:
     """A Spark context whose Python workers are warm."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:-UsePerfData")
     logging.getLogger("py4j").setLevel(logging.ERROR)
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -137,7 +170,7 @@ def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> 
         "spark.task.maxFailures": "1",
     }
     conf = SparkConf().setAll(list(settings.items()))
-    log = lake.root / "_logs" / f"spark-{name}.log"
+    log = _log_file(lake, name)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as noise:
         gateway = launch_gateway(conf, popen_kwargs={"stdout": noise, "stderr": noise})  # type: ignore[no-untyped-call]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # Rows of a generated log that are made unusable, so that a drill also shows the quarantine.
 POISON = 5
+# Steps whose exit code is a verdict, which asking again does not change.
+VERDICTS = ("verify", "report")
 
 
 def drill_steps(
@@ -13,7 +15,7 @@ def drill_steps(
     lake = ["--lake", f"{folder}/lake"]
     return {
         "generate": ["generate", "--out", landing, "--events", events, "--poison", poison],
-        "arm": ["arm", pipeline, *lake, *(word for fault in kill for word in ("--kill", fault))],
+        "arm": ["arm", *lake, *(word for fault in kill for word in ("--kill", fault))],
         "ingest": ["ingest", pipeline, "--landing", landing, *lake, "--master", master],
         "reference": ["reference", pipeline, *lake],
         "detect": ["detect", pipeline, *lake, "--batch-events", batch_events, "--master", master],

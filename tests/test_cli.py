@@ -68,7 +68,7 @@ def test_a_damaged_output_is_invalid_and_exits_with_1(file: Path, tmp_path: Path
     DeltaTable(str(lake / "complex_events")).delete("ordinal = 3")
     said = reprise("verify", file, "--lake", lake, code=1)
     assert "no false negatives" in said
-    reprise("report", file, "--lake", lake, "--out", tmp_path / "report.html")
+    reprise("report", file, "--lake", lake, "--out", tmp_path / "report.html", code=1)
     page = (tmp_path / "report.html").read_text()
     assert "is not what the reference run says" in page
 

@@ -148,3 +148,19 @@ def test_measures_come_from_the_events_that_were_bound(pipeline: Pipeline, inges
         a, b, c = (events[sn] for sn in row["sns"])  # type: ignore[attr-defined]
         assert [a["type"], b["type"], c["type"]] == ["a", "b", "c"]
         assert (row["loss"], row["opened"], row["key"]) == (c["amount"], a["ts"], a["key"])
+
+
+def test_a_predicate_that_overflows_is_a_sentence_also_from_a_spark_task(ingested: Path, tmp_path: Path, spark: Runner) -> None:
+    lake = copy(ingested, tmp_path)
+    hopeless = PIPELINE.replace("type = 'a'", "sn * 9223372036854775807 > 1")
+    with pytest.raises(RepriseError, match="cannot be evaluated: overflow"):
+        find(parse_pipeline(hopeless, "small.yaml"), lake, runner=spark)
+
+
+def test_a_master_that_does_not_exist_is_a_sentence(pipeline: Pipeline, ingested: Path, tmp_path: Path) -> None:
+    from tests.test_cli import reprise
+
+    (tmp_path / "small.yaml").write_text(PIPELINE)
+    lake = copy(ingested, tmp_path)
+    said = reprise("detect", tmp_path / "small.yaml", "--lake", lake.root, "--master", "nonsense", code=2)
+    assert "Spark did not start with master 'nonsense'" in said

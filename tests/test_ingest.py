@@ -266,6 +266,27 @@ def test_a_changed_file_without_numbers_is_refused_not_guessed(tmp_path: Path, l
     assert "ingested before with other content" in reasons(lake)[None]
 
 
+def test_text_that_looks_like_something_else_stays_text(pipeline: Pipeline, tmp_path: Path, lake: Lake) -> None:
+    take_in(pipeline, lines(tmp_path / "in", [row(1, card="2026-01-01"), row(2, card="007"), row(3, card="NA")]), lake)
+    csv = tmp_path / "in" / HOUR / "part-1.csv"
+    csv.write_text("seq,time,kind,card,amount,seen\n4,2026-01-01T00:00:04Z,a,NA,1,2026-01-01T00:00:04Z\n")
+    take_in(pipeline, tmp_path / "in", lake)
+    assert [e["key"] for e in events_of(lake)] == ["2026-01-01", "007", "NA", "NA"]
+
+
+def test_numbers_as_keys_become_text(pipeline: Pipeline, tmp_path: Path, lake: Lake) -> None:
+    take_in(pipeline, lines(tmp_path / "in", [{**row(1), "card": 12}, {**row(2), "card": 13}]), lake)
+    assert [e["key"] for e in events_of(lake)] == ["12", "13"]
+
+
+def test_a_file_that_was_cut_off_may_come_again_whole(tmp_path: Path, lake: Lake) -> None:
+    bare = parse_pipeline(BARE.replace("attributes", "quarantine_limit: 1.0\n  attributes"), "bare.yaml")
+    landing = lines(tmp_path / "in", ['{"at": "2026-01-01T00:0'])
+    assert take_in(bare, landing, lake).quarantined == 1
+    lines(landing, [{"at": "2026-01-01T00:00:01Z", "temp": 2}])
+    assert take_in(bare, landing, lake).accepted == 1
+
+
 def test_landing_files_are_never_changed(pipeline: Pipeline, landing: Path, lake: Lake) -> None:
     before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in landing.rglob("*.parquet")}
     take_in(pipeline, landing, lake)
