@@ -36,7 +36,7 @@ bench: setup ## measure the bars and compare
 	@$(BIN)/reprise bench loop
 
 campaign: setup ## kill at every phase of every batch through Spark, not only inline (about 20 minutes)
-	@$(BIN)/python -m pytest -q -m campaign --override-ini addopts= --timeout 3600
+	@$(BIN)/python -m pytest -q -m campaign --override-ini addopts= -n 2 --timeout 3600
 
 soak: setup ## the property tests with many more random cases
 	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/cep tests/recovery --timeout 7200
