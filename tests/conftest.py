@@ -68,7 +68,7 @@ def find(
 
 
 def small_log(folder: Path, events: int = 2_000, **recipe: object) -> Path:
-    generate(Recipe(events, types=4, keys=20, rate=2, **recipe), folder)  # type: ignore[arg-type]
+    generate(Recipe(events, types=4, keys=20, rate=2, **recipe), folder)
     return folder
 
 

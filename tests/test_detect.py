@@ -85,7 +85,7 @@ def test_the_number_of_shards_may_change_between_attempts(
     def third_fails(self: Claim, *args: object, **kwargs: object) -> None:
         if self.step == 2:
             raise Interrupted
-        real(self, *args, **kwargs)  # type: ignore[arg-type]
+        real(self, *args, **kwargs)
 
     monkeypatch.setattr(Claim, "publish", third_fails)
     with pytest.raises(Interrupted):
@@ -145,7 +145,7 @@ def test_measures_come_from_the_events_that_were_bound(pipeline: Pipeline, inges
     rows = output(lake)
     assert rows
     for row in rows:
-        a, b, c = (events[sn] for sn in row["sns"])  # type: ignore[attr-defined]
+        a, b, c = (events[sn] for sn in row["sns"])
         assert [a["type"], b["type"], c["type"]] == ["a", "b", "c"]
         assert (row["loss"], row["opened"], row["key"]) == (c["amount"], a["ts"], a["key"])
 

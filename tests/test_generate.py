@@ -48,4 +48,4 @@ def test_poison_makes_rows_without_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"types": 27}, {"keys": 0}, {"disorder": 2.0}, {"poison": 101}, {"rate": 0.0}])
 def test_a_wrong_recipe_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(RepriseError):
-        Recipe(100, **wrong)  # type: ignore[arg-type]
+        Recipe(100, **wrong)

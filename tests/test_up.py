@@ -57,7 +57,7 @@ def test_airflow_comes_up_with_the_dags_and_ends_without_leftovers(tmp_path: Pat
         listed: set[str] = set()
         while not wanted <= listed:  # the DAG processor reads the folder a moment after the API is healthy
             dags = call(f"{base}/api/v2/dags", token=str(token))["dags"]
-            listed = {dag["dag_id"] for dag in dags}  # type: ignore[attr-defined]
+            listed = {dag["dag_id"] for dag in dags}
     finally:
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=60)

@@ -45,7 +45,7 @@ def operator_of(case: Case) -> Operator:
         define={letter.upper(): f"letters LIKE '%{letter}%'" for letter in set(case.steps)},
         types=TYPES,
         partition_by="key",
-        window=Window(case.kind, case.size, case.slide),  # type: ignore[arg-type]
+        window=Window(case.kind, case.size, case.slide),
         within=case.within,
         to_next_row=case.to_next_row,
     )

@@ -28,7 +28,7 @@ def test_figure_6_the_event_f_completes_theta_1_and_theta_2_in_windows_2_and_3()
 
 
 def pairs(events: object) -> list[tuple[int, int]]:
-    return [(x, y) for x, y, _, _ in numbered(events)]  # type: ignore[arg-type]
+    return [(x, y) for x, y, _, _ in numbered(events)]
 
 
 def test_figure_8b_numbers_in_normal_operation() -> None:

@@ -34,7 +34,7 @@ def values(table: str) -> list[int]:
 def test_steps_are_published_one_after_the_other(table: str) -> None:
     place = claim(DeltaTable(table), "op")
     for step in (1, 2, 3):
-        place.publish([file_with(table, step, f"{step}.parquet")], SCHEMA, attempt=7)  # type: ignore[list-item]
+        place.publish([file_with(table, step, f"{step}.parquet")], SCHEMA, attempt=7)
     again = claim(DeltaTable(table), "op")
     assert (again.step, again.attempt) == (3, 7)
     assert values(table) == [1, 2, 3]
@@ -42,9 +42,9 @@ def test_steps_are_published_one_after_the_other(table: str) -> None:
 
 def test_a_zombie_cannot_publish_after_its_retry(table: str) -> None:
     zombie, retry = claim(DeltaTable(table), "op"), claim(DeltaTable(table), "op")
-    retry.publish([file_with(table, 2, "retry.parquet")], SCHEMA, attempt=2)  # type: ignore[list-item]
+    retry.publish([file_with(table, 2, "retry.parquet")], SCHEMA, attempt=2)
     with pytest.raises(FencedAttempt, match="attempt 1 lost its place to attempt 2"):
-        zombie.publish([file_with(table, 1, "zombie.parquet")], SCHEMA, attempt=1)  # type: ignore[list-item]
+        zombie.publish([file_with(table, 1, "zombie.parquet")], SCHEMA, attempt=1)
     assert values(table) == [2]
 
 
@@ -62,16 +62,16 @@ def test_a_zombie_that_reads_the_table_again_is_still_fenced(table: str) -> None
 
 def test_without_the_fence_the_zombie_would_publish_a_duplicate(table: str) -> None:
     """The negative control: a claim that skips the check is accepted by Delta, and the event is there twice."""
-    claim(DeltaTable(table), "op").publish([file_with(table, 1, "a.parquet")], SCHEMA, attempt=1)  # type: ignore[list-item]
+    claim(DeltaTable(table), "op").publish([file_with(table, 1, "a.parquet")], SCHEMA, attempt=1)
     unchecked = Claim(DeltaTable(table), "op", step=0, attempt=0)
-    unchecked.publish([file_with(table, 1, "b.parquet")], SCHEMA, attempt=2)  # type: ignore[list-item]
+    unchecked.publish([file_with(table, 1, "b.parquet")], SCHEMA, attempt=2)
     assert values(table) == [1, 1]
 
 
 def test_another_operator_in_the_same_table_is_no_rival(table: str) -> None:
     mine, theirs = claim(DeltaTable(table), "mine"), claim(DeltaTable(table), "theirs")
-    theirs.publish([file_with(table, 10, "theirs.parquet")], SCHEMA, attempt=1)  # type: ignore[list-item]
-    mine.publish([file_with(table, 20, "mine.parquet")], SCHEMA, attempt=2)  # type: ignore[list-item]
+    theirs.publish([file_with(table, 10, "theirs.parquet")], SCHEMA, attempt=1)
+    mine.publish([file_with(table, 20, "mine.parquet")], SCHEMA, attempt=2)
     assert values(table) == [10, 20]
 
 
@@ -85,22 +85,22 @@ class Handle:
 
     def create_write_transaction(self, *args: object, **kwargs: object) -> None:
         if self._after_commit:
-            self._real.create_write_transaction(*args, **kwargs)  # type: ignore[arg-type]
+            self._real.create_write_transaction(*args, **kwargs)
         raise OSError("connection reset")
 
 
 def test_an_answer_lost_after_the_commit_is_found_by_looking(table: str) -> None:
-    place = Claim(Handle(table, after_commit=True), "op", 0, 0)  # type: ignore[arg-type]
-    place.publish([file_with(table, 5, "a.parquet")], SCHEMA, attempt=4)  # type: ignore[list-item]
+    place = Claim(Handle(table, after_commit=True), "op", 0, 0)
+    place.publish([file_with(table, 5, "a.parquet")], SCHEMA, attempt=4)
     assert values(table) == [5]
-    place.publish([file_with(table, 6, "b.parquet")], SCHEMA, attempt=4)  # type: ignore[list-item]
+    place.publish([file_with(table, 6, "b.parquet")], SCHEMA, attempt=4)
     assert values(table) == [5, 6]
 
 
 def test_an_answer_lost_before_the_commit_is_not_retried_blindly(table: str) -> None:
-    place = Claim(Handle(table, after_commit=False), "op", 0, 0)  # type: ignore[arg-type]
+    place = Claim(Handle(table, after_commit=False), "op", 0, 0)
     with pytest.raises(CommitStateUnknown, match="connection reset"):
-        place.publish([file_with(table, 5, "a.parquet")], SCHEMA, attempt=4)  # type: ignore[list-item]
+        place.publish([file_with(table, 5, "a.parquet")], SCHEMA, attempt=4)
     assert values(table) == []
 
 
