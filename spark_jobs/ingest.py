@@ -190,15 +190,14 @@ class _Ingest:
         seen: dict[str, BitMap64] = defaultdict(BitMap64, {s: BitMap64(b) for s, b in taken.sequences.items()})
         earlier: list[str] = []
         for group in groups:
-            overlaps = {}
+            overlaps: list[tuple[int, str, str]] = []  # file, source, numbers
             for index, numbers in enumerate(group["sequences"]):
-                again = BitMap64()
                 for source, packed in numbers.items():
                     mine = _unpacked(packed)
-                    again |= mine & seen[source]
+                    again = mine & seen[source]
                     seen[source] |= mine
-                if again:
-                    overlaps[str(index)] = base64.b64encode(again.serialize()).decode()
+                    if again:
+                        overlaps.append((index, source, base64.b64encode(again.serialize()).decode()))
             if overlaps or group["repeats"]:
                 payload = {
                     "pipeline": self.text,
@@ -313,10 +312,10 @@ class _Ingest:
             return []
         bases = []
         for entry, numbers in zip(group["files"], group["sequences"], strict=True):
-            name = next(iter(numbers), "default")
-            bases.append(taken.last_sequence[name])
-            taken.last_sequence[name] += entry["rows"]
-            entry["last_seq"] = taken.last_sequence[name]
+            base = max((taken.last_sequence[source] for source in numbers), default=0)
+            entry["last_seq"] = base + entry["rows"]
+            taken.last_sequence.update(dict.fromkeys(numbers, entry["last_seq"]))
+            bases.append(base)
         return bases
 
     def _manifest(self, groups: list[dict[str, Any]], refused: list[Refused], number: int) -> pa.Table:

@@ -233,6 +233,8 @@ def _converted(
             columns[name] = _default(name, raw, file)
             continue
         values, failed = _cast(raw[column], type_, source.ts_unit)
+        if name == "source_seq":  # sequence numbers are counted, so there are no negative ones
+            failed |= np.asarray(pc.fill_null(pc.less(values, 0), False))
         for i in np.flatnonzero(failed):
             bad.setdefault(int(i), f"{column}: {raw[column][int(i)].as_py()!r} is not a valid {_word(type_)}")
         if name not in source.attributes:

@@ -65,14 +65,12 @@ def restage_task(payload: dict[str, Any]) -> dict[str, Any]:
     """Drop rows whose (source, source_seq) is taken: the same event again, or another one that must not pass."""
     source = pipeline_of(payload["pipeline"]).source
     events = _staged(payload["out"])
-    suspect = np.zeros(events.num_rows, bool)
-    file_of = np.asarray(events["file"])
-    seqs = np.asarray(events["source_seq"])
-    for index, taken in payload["taken"].items():
-        numbers = np.array(BitMap64.deserialize(base64.b64decode(taken)), dtype=np.int64)
-        suspect |= (file_of == int(index)) & np.isin(seqs, numbers)
-    # Within a file a number may stand once; the first one wins.
     frame = events.select([*_IDENTITY, *_CONTENT, "file", "row"]).to_pandas()
+    suspect = np.zeros(events.num_rows, bool)
+    for index, name, taken in payload["taken"]:
+        numbers = np.array(BitMap64.deserialize(base64.b64decode(taken)), dtype=np.int64)
+        suspect |= ((frame["file"] == index) & (frame["source"] == name) & np.isin(frame["source_seq"], numbers)).to_numpy()
+    # Within a file a number may stand once; the first one wins.
     suspect |= frame.duplicated([*_IDENTITY, "file"]).to_numpy()
     again = frame[suspect]
     first = _first_occurrences(again, frame[~suspect], payload)

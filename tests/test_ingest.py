@@ -287,6 +287,33 @@ def test_a_file_that_was_cut_off_may_come_again_whole(tmp_path: Path, lake: Lake
     assert take_in(bare, landing, lake).accepted == 1
 
 
+def test_sources_in_one_file_count_for_themselves(tmp_path: Path, lake: Lake) -> None:
+    mixed = parse_pipeline(PIPELINE.replace("ts: time,", "ts: time, source: shop,"), "small.yaml")
+    landing = lines(tmp_path / "in", [{**row(1), "shop": "x"}, {**row(2), "shop": "y"}])
+    take_in(mixed, landing, lake)
+    lines(landing, [{**row(1), "shop": "x"}, {**row(1, "b"), "shop": "y"}, {**row(2), "shop": "y"}], "part-1.jsonl")
+    done = take_in(mixed, landing, lake)
+    assert (done.accepted, done.duplicates, done.quarantined) == (1, 2, 0)
+    assert [(e["source"], e["source_seq"]) for e in events_of(lake)] == [("x", 1), ("y", 2), ("y", 1)]
+
+
+def test_numbers_from_file_and_row_stay_unique_when_files_mix_sources(tmp_path: Path, lake: Lake) -> None:
+    mixed = parse_pipeline(BARE.replace("ts: at,", "ts: at, source: shop,"), "bare.yaml")
+    at = "2026-01-01T00:00:01Z"
+    landing = lines(tmp_path / "in", [{"at": at, "temp": 1, "shop": shop} for shop in "xyx"])
+    lines(landing, [{"at": at, "temp": 2, "shop": shop} for shop in "yy"], "part-1.jsonl")
+    take_in(mixed, landing, lake)
+    lines(landing, [{"at": at, "temp": 3, "shop": "y"}], "part-2.jsonl")
+    take_in(mixed, landing, lake)
+    identities = [(e["source"], e["source_seq"]) for e in events_of(lake)]
+    assert len(identities) == len(set(identities)) == 6
+
+
+def test_a_negative_sequence_number_is_refused(pipeline: Pipeline, tmp_path: Path, lake: Lake) -> None:
+    take_in(pipeline, lines(tmp_path / "in", [{**row(1), "seq": -1}, row(2), row(3)]), lake)
+    assert reasons(lake) == {1: "seq: -1 is not a valid int"}
+
+
 def test_landing_files_are_never_changed(pipeline: Pipeline, landing: Path, lake: Lake) -> None:
     before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in landing.rglob("*.parquet")}
     take_in(pipeline, landing, lake)
