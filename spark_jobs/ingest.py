@@ -95,11 +95,12 @@ class _Ingest:
         self.suite = Suite(Path(own) if own else SUITES / "incoming.yaml")
 
     def run(self) -> Ingested:
+        # Where the log ends and which ingest is next must come from one version of the table: another ingest may
+        # commit at any moment, and its numbers must not be given twice.
         log = open_log(self.lake, self.source.schema)
-        handle = DeltaTable(self.lake.path("event_log"))
-        place = claim(handle, "ingest")
+        place = claim(log.handle, "ingest")
         number = place.step + 1
-        taken = self._taken(handle)
+        taken = self._taken(log.handle)
         done = Ingested(number, last_sn=log.last_sn)
         files, refused = self._new_files(taken, done)
         groups = self._stage(files)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from spark_jobs.errors import IngestRefused, RepriseError
+from spark_jobs.errors import FencedAttempt, IngestRefused, RepriseError
 from spark_jobs.ingest import Ingested
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline, parse_pipeline
@@ -312,6 +312,27 @@ def test_numbers_from_file_and_row_stay_unique_when_files_mix_sources(tmp_path: 
 def test_a_negative_sequence_number_is_refused(pipeline: Pipeline, tmp_path: Path, lake: Lake) -> None:
     take_in(pipeline, lines(tmp_path / "in", [{**row(1), "seq": -1}, row(2), row(3)]), lake)
     assert reasons(lake) == {1: "seq: -1 is not a valid int"}
+
+
+def test_an_ingest_that_is_overtaken_is_fenced_and_no_number_is_given_twice(
+    pipeline: Pipeline, landing: Path, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another ingest commits while this one reads its files, at the worst moment: right after the log was opened."""
+    from spark_jobs import ingest as job
+
+    other = lines(tmp_path / "other", [row(1), row(2)], partition="date=2026-01-02/hour=00/source=s9")
+    real = job.find_files
+
+    def overtaken(folder: Path) -> object:
+        monkeypatch.setattr(job, "find_files", real)
+        take_in(pipeline, other, lake)
+        return real(folder)
+
+    monkeypatch.setattr(job, "find_files", overtaken)
+    with pytest.raises(FencedAttempt):
+        take_in(pipeline, landing, lake)
+    assert take_in(pipeline, landing, lake).accepted == 2000
+    assert [e["sn"] for e in events_of(lake)] == list(range(1, 2003))
 
 
 def test_landing_files_are_never_changed(pipeline: Pipeline, landing: Path, lake: Lake) -> None:

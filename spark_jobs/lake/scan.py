@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from schemas import event_log
 from spark_jobs.cep.arrays import Int64s
@@ -34,10 +35,11 @@ class LogFile:
 
 @dataclass(frozen=True)
 class EventLog:
-    """The files of one version of the event log."""
+    """The files of one version of the event log, and the handle that shows this version and no later one."""
 
     files: tuple[LogFile, ...]
     schema: pa.Schema
+    handle: DeltaTable
 
     @property
     def last_sn(self) -> int:
@@ -59,7 +61,7 @@ def open_log(lake: Lake, schema: pa.Schema) -> EventLog:
     for row in actions:
         first_sn, last_sn = _sn_range(row["path"])
         files.append(LogFile(f"{lake.path('event_log')}/{row['path']}", int(row["partition.bucket"]), first_sn, last_sn))
-    return EventLog(tuple(sorted(files, key=lambda file: (file.first_sn, file.bucket))), schema)
+    return EventLog(tuple(sorted(files, key=lambda file: (file.first_sn, file.bucket))), schema, handle)
 
 
 def file_name(first_sn: int, last_sn: int, attempt: int) -> str:

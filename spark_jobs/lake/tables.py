@@ -45,18 +45,22 @@ class Lake:
         write_deltalake(self.path(table), rows, mode="append")
 
     def read(self, table: str, columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-        """The rows of an unpartitioned table, empty with no columns if it does not exist.
-
-        Files are opened by Arrow itself: its threads do not survive the end of the process when they read through
-        deltalake's file system (deltalake 1.6.6 with pyarrow 26: "terminate called", exit code 134, now and then).
-        """
+        """The rows of an unpartitioned table as it is now, empty with no columns if it does not exist."""
         if not self.has(table):
             return pa.table({})
-        import pyarrow.dataset as ds  # loads pandas, which tasks that only match have no use for
+        return read_version(DeltaTable(self.path(table)), columns, where)
 
-        handle = DeltaTable(self.path(table))
-        schema = pa.schema(handle.schema().to_arrow())
-        return ds.dataset(handle.file_uris(), format="parquet", schema=schema).to_table(columns=columns, filter=where)
+
+def read_version(handle: DeltaTable, columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+    """The rows of the version that the handle shows.
+
+    Files are opened by Arrow itself: its threads do not survive the end of the process when they read through
+    deltalake's file system (deltalake 1.6.6 with pyarrow 26: "terminate called", exit code 134, now and then).
+    """
+    import pyarrow.dataset as ds  # loads pandas, which tasks that only match have no use for
+
+    schema = pa.schema(handle.schema().to_arrow())
+    return ds.dataset(handle.file_uris(), format="parquet", schema=schema).to_table(columns=columns, filter=where)
 
 
 def _check_columns(table: str, found: DeltaTable, schema: pa.Schema) -> None:
