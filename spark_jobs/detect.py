@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.operator import Operator
-from spark_jobs.errors import FencedAttempt
+from spark_jobs.errors import FencedAttempt, RepriseError
 from spark_jobs.lake.commit import Claim, add_file, claim
 from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.scan import EventLog, open_log
@@ -102,6 +102,7 @@ class _Detection:
 
     def run(self, log: EventLog) -> Detected:
         place: Claim = claim(self.lake.open("complex_events", self.pipeline.output_schema), self.operator.name)
+        self._check_meaning(place)
         savepoint = load(self.lake, self.operator, place)
         residual = savepoint.residual()
         done = Detected(self.operator.name, savepoint.end_sn, residual.size)
@@ -117,6 +118,19 @@ class _Detection:
             savepoint = self._batch(log, place, savepoint, residual, done)
             residual = savepoint.residual()
         return done
+
+    @property
+    def _meaning(self) -> str:
+        return f"{self.operator.name}#meaning"
+
+    def _check_meaning(self, place: Claim) -> None:
+        """A savepoint holds what the old pattern needed, which says nothing about what a new one needs."""
+        known = place.handle.transaction_version(self._meaning)
+        if known is not None and known != self.pipeline.meaning(self.operator.name):
+            raise RepriseError(
+                f"operator '{self.operator.name}' was changed since it published batch {place.step}: its savepoint does not "
+                "fit the new definition. Nothing was changed. Give the operator a new name, or detect into a new lake."
+            )
 
     def _batch(self, log: EventLog, place: Claim, savepoint: Savepoint, residual: Int64s, done: Detected) -> Savepoint:
         end_sn = min(savepoint.end_sn + self.batch_events, log.last_sn)
@@ -137,7 +151,12 @@ class _Detection:
         self._phase("detect.written", batch)
         save(self.lake, following, self.attempt.number)
         self._phase("detect.saved", batch, bytes=following.bytes)
-        place.publish(files, self.pipeline.output_schema, self.attempt.number)
+        place.publish(
+            files,
+            self.pipeline.output_schema,
+            self.attempt.number,
+            also={self._meaning: self.pipeline.meaning(self.operator.name)},
+        )
         self._phase("detect.published", batch)
         self._record("commit", "complex_events", batch, matches=complex_events.num_rows, events=end_sn - savepoint.end_sn)
         self._phase("detect.finished", batch)

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from pyroaring import BitMap64
 
 from schemas import event_log, landing, quarantine
-from spark_jobs.errors import FencedAttempt, IngestRefused
+from spark_jobs.errors import FencedAttempt, IngestRefused, RepriseError
 from spark_jobs.lake.commit import add_file, claim
 from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.scan import EventLog, file_name, open_log
@@ -33,8 +33,9 @@ from spark_jobs.staging import bucket_task, digest_task, restage_task, stage_tas
 from spark_jobs.verify.expectations import SUITES, Suite
 
 Refused = tuple[str, str, str]  # file, reason, digest
-# The number under which event_log's commits keep the stream time they reach.
+# The names under which event_log's commits keep the stream time they reach and how the log is cut.
 STREAM_TS = "ingest#stream_ts"
+BUCKETS = "ingest#buckets"
 
 
 @dataclass
@@ -99,6 +100,7 @@ class _Ingest:
         # commit at any moment, and its numbers must not be given twice.
         log = open_log(self.lake, self.source.schema)
         place = claim(log.handle, "ingest")
+        self._check_buckets(log)
         number = place.step + 1
         taken = self._taken(log.handle)
         done = Ingested(number, last_sn=log.last_sn)
@@ -116,12 +118,24 @@ class _Ingest:
         self.attempt.phase("ingest.written", number)
         self.lake.append("landing_files", self._manifest(groups, refused, number))
         self.attempt.phase("ingest.listed", number)
-        also = {_listed(number): self.attempt.number, STREAM_TS: _stream_ts(groups, taken.stream_ts)}
+        also = {
+            _listed(number): self.attempt.number,
+            STREAM_TS: _stream_ts(groups, taken.stream_ts),
+            BUCKETS: self.source.buckets,
+        }
         place.publish(added, self.source.schema, self.attempt.number, event_log.PARTITION_BY, also)
         self.attempt.phase("ingest.committed", number)
         done.last_sn = log.last_sn + done.accepted
         self.attempt.record("commit", "event_log", number, events=done.accepted, files=done.files, duplicates=done.duplicates)
         return done
+
+    def _check_buckets(self, log: EventLog) -> None:
+        known = log.handle.transaction_version(BUCKETS)
+        if known is not None and known != self.source.buckets:
+            raise RepriseError(
+                f"the event log has {known} buckets, the pipeline says {self.source.buckets}. With both, a key would live in "
+                f"two of them and lose matches. Nothing was ingested. Write 'buckets: {known}', or ingest into a new lake."
+            )
 
     def _taken(self, handle: DeltaTable) -> Taken:
         """Only files whose ingest was committed count; the rows of a killed one are dead letters."""

@@ -174,6 +174,10 @@ class Pipeline(_Strict):
         attributes = sorted((name, str(type_)) for name, type_ in self.source.attribute_types.items())
         return hashlib.sha256(f"{spec}{attributes}".encode()).hexdigest()[:16]
 
+    def meaning(self, operator: str) -> int:
+        """The fingerprint as a number that fits into a Delta transaction."""
+        return int(self.fingerprint(operator)[:15], 16)
+
     def _build(self, name: str, spec: OperatorSpec) -> Operator:
         return Operator(
             name=name,

@@ -138,6 +138,16 @@ def test_a_lake_of_another_pipeline_is_refused(ingested: Path, tmp_path: Path, p
         find(other, lake)
 
 
+def test_a_changed_pattern_does_not_go_on_from_the_savepoint_of_another(
+    ingested: Path, tmp_path: Path, pipeline: Pipeline
+) -> None:
+    lake = copy(ingested, tmp_path)
+    find(pipeline, lake)
+    changed = parse_pipeline(PIPELINE.replace("within: 5 min", "within: 50 min"), "small.yaml")
+    with pytest.raises(RepriseError, match="operator 'probing' was changed since it published batch 1"):
+        find(changed, lake)
+
+
 def test_measures_come_from_the_events_that_were_bound(pipeline: Pipeline, ingested: Path, tmp_path: Path) -> None:
     lake = copy(ingested, tmp_path)
     find(pipeline, lake)

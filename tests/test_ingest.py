@@ -335,6 +335,12 @@ def test_an_ingest_that_is_overtaken_is_fenced_and_no_number_is_given_twice(
     assert [e["sn"] for e in events_of(lake)] == list(range(1, 2003))
 
 
+def test_another_number_of_buckets_is_refused(pipeline: Pipeline, landing: Path, lake: Lake) -> None:
+    take_in(pipeline, landing, lake)
+    with pytest.raises(RepriseError, match="the event log has 7 buckets, the pipeline says 8"):
+        take_in(parse_pipeline(PIPELINE.replace("buckets: 7", "buckets: 8"), "small.yaml"), landing, lake)
+
+
 def test_landing_files_are_never_changed(pipeline: Pipeline, landing: Path, lake: Lake) -> None:
     before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in landing.rglob("*.parquet")}
     take_in(pipeline, landing, lake)
