@@ -134,8 +134,14 @@ def test_a_lake_of_another_pipeline_is_refused(ingested: Path, tmp_path: Path, p
     lake = copy(ingested, tmp_path)
     find(pipeline, lake)
     other = parse_pipeline(PIPELINE.replace("loss: C.amount", "gain: C.amount"), "other.yaml")
-    with pytest.raises(RepriseError, match=r"new columns \['gain'\]"):
+    with pytest.raises(RepriseError, match="new column 'gain', no column 'loss' any more"):
         find(other, lake)
+
+
+def test_an_attribute_of_another_type_is_refused(ingested: Path, tmp_path: Path) -> None:
+    other = parse_pipeline(PIPELINE.replace("amount: double", "amount: int"), "other.yaml")
+    with pytest.raises(RepriseError, match="'amount' is int64, was double"):
+        find(other, copy(ingested, tmp_path))
 
 
 def test_a_changed_pattern_does_not_go_on_from_the_savepoint_of_another(

@@ -64,11 +64,14 @@ def read_version(handle: DeltaTable, columns: list[str] | None = None, where: pc
 
 
 def _check_columns(table: str, found: DeltaTable, schema: pa.Schema) -> None:
-    have = [field.name for field in found.schema().fields]
-    if have != schema.names:
-        added = sorted(set(schema.names) - set(have)) or "none"
-        gone = sorted(set(have) - set(schema.names)) or "none"
-        raise RepriseError(
-            f"table '{table}' was created by another version of this pipeline: new columns {added}, "
-            f"missing columns {gone}. Nothing was changed. Use a new lake folder, or the pipeline file it was made with."
-        )
+    have = {field.name: field.type for field in pa.schema(found.schema().to_arrow())}
+    want = {field.name: field.type for field in schema}
+    if list(have.items()) == list(want.items()):
+        return
+    changes = [f"new column '{name}'" for name in want if name not in have]
+    changes += [f"no column '{name}' any more" for name in have if name not in want]
+    changes += [f"'{n}' is {want[n]}, was {have[n]}" for n in want if n in have and want[n] != have[n]]
+    raise RepriseError(
+        f"table '{table}' was created by another version of this pipeline: {', '.join(changes) or 'other order of columns'}. "
+        "Nothing was changed. Use a new lake folder, or the pipeline file it was made with."
+    )
