@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 from deltalake.exceptions import DeltaError
 from rich.markup import escape
@@ -76,7 +77,7 @@ def detect(
     master: Master = LOCAL,
 ) -> None:
     """Find the patterns in what the event log has, from the last savepoint on."""
-    with _job(pipeline, lake, master, "detect") as job:
+    with _job(pipeline, _existing(lake), master, "detect") as job:
         _detect(job, batch_events, shards)
 
 
@@ -265,8 +266,8 @@ def main() -> None:
         if os.environ.get(PROGRESS_FILE):
             say(f"error: {error}")
         raise SystemExit(error.exit_code) from None
-    except (OSError, DeltaError) as error:
-        ERR.print(f"[bold red]error:[/bold red] {escape(str(error))}")
+    except (OSError, DeltaError, pa.ArrowException) as error:
+        ERR.print(f"[bold red]error:[/bold red] {type(error).__name__}: {escape(str(error))}")
         ERR.print("A file or a table could not be read or written. What was committed before stands.")
         raise SystemExit(1) from None
 
@@ -315,6 +316,7 @@ def _ingest(job: _job, landing: Path) -> None:
         f"{done.duplicates:,} delivered twice" if done.duplicates else "",
         f"{done.quarantined:,} quarantined" if done.quarantined else "",
     ]
+    extra.append(f"{done.known_files} files known by content" if done.known_files else "")
     also = "".join(f", {text}" for text in extra if text)
     say(
         f"ingested {done.accepted:,} of {done.rows:,} rows from {done.files} files{also}; "

@@ -36,6 +36,7 @@ Refused = tuple[str, str, str]  # file, reason, digest
 # The names under which event_log's commits keep the stream time they reach and how the log is cut.
 STREAM_TS = "ingest#stream_ts"
 BUCKETS = "ingest#buckets"
+NUMBERED = "ingest#numbered"
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Taken:
 
     stream_ts: int
 
-    digests: set[tuple[str, str]] = field(default_factory=set)  # (partition, digest)
+    digests: set[tuple[str, str, str]] = field(default_factory=set)  # partition, ending, digest
     paths: dict[str, str] = field(default_factory=dict)  # file -> digest
     sequences: dict[str, BitMap64] = field(default_factory=lambda: defaultdict(BitMap64))
     last_sequence: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -67,6 +68,12 @@ class Taken:
 
 def ingest(pipeline: Pipeline, landing_folder: Path, lake: Lake, runner: Runner, attempt: Attempt) -> Ingested:
     """Take in what is new below `landing_folder`."""
+    landing_folder, root = landing_folder.resolve(), lake.root
+    if root == landing_folder or root in landing_folder.parents or landing_folder in root.parents:
+        raise RepriseError(
+            f"the lake {root} and the landing folder {landing_folder} must not lie in one another: "
+            "the lake's own files would be ingested. Nothing was ingested."
+        )
     scratch = lake.scratch(f"ingest-{attempt.number}")
     work = _Ingest(pipeline, landing_folder, lake, runner, attempt, scratch)
     try:
@@ -100,7 +107,7 @@ class _Ingest:
         # commit at any moment, and its numbers must not be given twice.
         log = open_log(self.lake, self.source.schema)
         place = claim(log.handle, "ingest")
-        self._check_buckets(log)
+        self._check_layout(log)
         number = place.step + 1
         taken = self._taken(log.handle)
         done = Ingested(number, last_sn=log.last_sn)
@@ -122,6 +129,7 @@ class _Ingest:
             _listed(number): self.attempt.number,
             STREAM_TS: _stream_ts(groups, taken.stream_ts),
             BUCKETS: self.source.buckets,
+            NUMBERED: int(self.source.columns.source_seq is not None),
         }
         place.publish(added, self.source.schema, self.attempt.number, event_log.PARTITION_BY, also)
         self.attempt.phase("ingest.committed", number)
@@ -129,25 +137,40 @@ class _Ingest:
         self.attempt.record("commit", "event_log", number, events=done.accepted, files=done.files, duplicates=done.duplicates)
         return done
 
-    def _check_buckets(self, log: EventLog) -> None:
+    def _check_layout(self, log: EventLog) -> None:
         known = log.handle.transaction_version(BUCKETS)
         if known is not None and known != self.source.buckets:
             raise RepriseError(
                 f"the event log has {known} buckets, the pipeline says {self.source.buckets}. With both, a key would live in "
                 f"two of them and lose matches. Nothing was ingested. Write 'buckets: {known}', or ingest into a new lake."
             )
+        numbered = log.handle.transaction_version(NUMBERED)
+        if numbered is not None and bool(numbered) != (self.source.columns.source_seq is not None):
+            raise RepriseError(
+                f"the event log was ingested {'with' if numbered else 'without'} a sequence column, the pipeline now works the "
+                "other way, so known events could not be recognised. Nothing was ingested. Keep columns.source_seq as it "
+                "was, or ingest into a new lake."
+            )
 
     def _taken(self, handle: DeltaTable) -> Taken:
         """Only files whose ingest was committed count; the rows of a killed one are dead letters."""
         taken = Taken(stream_ts=handle.transaction_version(STREAM_TS) or 0)
+        listed: set[int] = set()
         for row in self.lake.read("landing_files").to_pylist():
             if handle.transaction_version(_listed(row["ingest"])) != row["attempt"]:
                 continue
-            taken.digests.add((row["partition"], row["digest"]))
+            listed.add(row["ingest"])
+            taken.digests.add(_place_of(row["file"], row["digest"]))
             if row["accepted"]:  # a file of which nothing was taken may come again, repaired
                 taken.paths[row["file"]] = row["digest"]
             taken.sequences[row["source"]] |= BitMap64.deserialize(row["sequences"])
             taken.last_sequence[row["source"]] = max(taken.last_sequence[row["source"]], row["last_seq"])
+        missing = set(range(1, (handle.transaction_version("ingest") or 0) + 1)) - listed
+        if missing:
+            raise RepriseError(
+                f"the table 'landing_files' has no rows of ingest {min(missing)}, so events that are in the log could be taken "
+                "in again. Nothing was ingested. Restore the table, or ingest into a new lake."
+            )
         return taken
 
     def _new_files(self, taken: Taken, done: Ingested) -> tuple[list[tuple[LandingFile, str]], list[Refused]]:
@@ -159,11 +182,11 @@ class _Ingest:
         refused: list[Refused] = []
         for file in [*known, *unknown]:
             print_ = digests[file.path]
-            partition = str(Path(file.file).parent)
-            if (partition, print_) in seen:
+            place = _place_of(file.file, print_)
+            if place in seen:
                 done.known_files += 1
                 continue
-            seen.add((partition, print_))
+            seen.add(place)
             if Path(file.path).suffix not in FORMATS:
                 refused.append((file.file, f"format not known by its ending; known are {', '.join(FORMATS)}", print_))
             elif not self.source.columns.source_seq and taken.paths.get(file.file, print_) != print_:
@@ -249,10 +272,10 @@ class _Ingest:
                 done.quarantined += entry["quarantined"] - entry["unreadable"]
 
     def _quarantine(self, rejected: pa.Table, number: int, done: Ingested) -> None:
-        """Keep what was rejected, once per file content, then stop if it is too much."""
-        known = self.lake.read("quarantine", columns=["file", "digest"]).to_pylist()
-        seen = {(row["file"], row["digest"]) for row in known}
-        rows = [row for row in rejected.to_pylist() if (row["file"], row["digest"]) not in seen]
+        """Keep what was rejected, each row and reason once per file content, then stop if it is too much."""
+        identity = ("file", "digest", "row", "reason")
+        seen = {tuple(row[n] for n in identity) for row in self.lake.read("quarantine").to_pylist()}
+        rows = [row for row in rejected.to_pylist() if tuple(row[n] for n in identity) not in seen]
         now = dt.datetime.now(dt.UTC)
         table = pa.Table.from_pylist([{**row, "ingest": number, "at": now} for row in rows], quarantine.SCHEMA)
         self.lake.append("quarantine", table)
@@ -379,6 +402,11 @@ def _facts(group: dict[str, Any]) -> dict[str, Any]:
         "span_days": ((group["ts_max"] or 0) - (group["ts_min"] or 0)) / 86_400_000_000,
         "late_share": group["late"] / accepted if accepted else 0.0,
     }
+
+
+def _place_of(file: str, digest: str) -> tuple[str, str, str]:
+    """The same bytes count as the same file in one partition and one format."""
+    return str(Path(file).parent), Path(file).suffix, digest
 
 
 def _stream_ts(groups: list[dict[str, Any]], before: int) -> int:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,9 @@ from pyarrow import json as pa_json
 from schemas.types import ATTRIBUTE_TYPES, TIMESTAMP
 from spark_jobs.errors import RepriseError, suggest
 from spark_jobs.pipeline import Source
+
+# Columns that travel with the events until they are numbered; no attribute can have such a name.
+ROW, FILE, POSITION = "__row", "__file", "__position"
 
 FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 _UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -66,13 +72,25 @@ def find_files(landing: Path) -> tuple[list[LandingFile], list[LandingFile]]:
     root = landing.resolve()
     known: list[LandingFile] = []
     unknown: list[LandingFile] = []
-    for path in root.rglob("*"):
+    for path in _files_below(root):
         relative = path.relative_to(root)
-        if not path.is_file() or any(part.startswith((".", "_")) for part in relative.parts):
+        if any(part.startswith((".", "_")) for part in relative.parts):
             continue
         (known if path.suffix in FORMATS else unknown).append(LandingFile(str(path), str(relative)))
     by_order = attrgetter("order")
     return sorted(known, key=by_order), sorted(unknown, key=by_order)
+
+
+def _files_below(root: Path) -> Iterator[Path]:
+    """All files, also behind linked folders; a link back to a folder above is followed once."""
+    seen = set()
+    for folder, below, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        yield from (Path(folder, name) for name in names)
 
 
 def _padded(path: str) -> str:
@@ -91,7 +109,7 @@ Rejected = tuple[int | None, str, str | None]  # row, reason, content
 class Read:
     """The rows of one landing file: `events` in the log's own order, and what was wrong with the others."""
 
-    events: pa.Table  # source, source_seq, type, key, ts, arrival_ts, the attributes; `row` counts from 1
+    events: pa.Table  # source, source_seq, type, key, ts, arrival_ts, the attributes; `__row` counts from 1
     rejected: list[Rejected]
     rows: int
 
@@ -107,19 +125,20 @@ def read_landing_file(file: LandingFile, source: Source) -> Read:
     wanted = _wanted(source)
     missing = [column for column, _ in wanted.values() if column is not None and column not in raw.column_names]
     if missing:
-        have = [name for name in raw.column_names if name != _ROW]
+        have = [name for name in raw.column_names if name != ROW]
         reason = f"column '{missing[0]}' is missing{suggest(missing[0], have)}"
-        return Read(_empty(source), [*rejected, *[(int(r), reason, None) for r in np.asarray(raw[_ROW])]], rows)
-    events, bad = _converted(raw, wanted, source, file)
-    reasons = [(int(raw[_ROW][i].as_py()), reason, _content(raw, i)) for i, reason in sorted(bad.items())]
+        return Read(_empty(source), [*rejected, *[(int(r), reason, None) for r in np.asarray(raw[ROW])]], rows)
+    try:
+        events, bad = _converted(raw, wanted, source, file)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        reason = f"the file cannot be converted: {str(error).splitlines()[0][:200]}"
+        return Read(_empty(source), [(None, reason, None)], 0)
+    reasons = [(int(raw[ROW][i].as_py()), reason, _content(raw, i)) for i, reason in sorted(bad.items())]
     if bad:
         keep = np.ones(raw.num_rows, bool)
         keep[list(bad)] = False
         events = events.filter(pa.array(keep))
     return Read(events, [*rejected, *reasons], rows)
-
-
-_ROW = "__row"
 
 
 def _read(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[pa.Table, int]:
@@ -131,16 +150,19 @@ def _read(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[pa.Tab
         return _read_csv(path, rejected)
     else:
         return _read_jsonl(path, rejected, texts)
-    return table.append_column(_ROW, pa.array(np.arange(1, table.num_rows + 1))), table.num_rows
+    return table.append_column(ROW, pa.array(np.arange(1, table.num_rows + 1))), table.num_rows
 
 
 def _read_csv(path: str, rejected: list[Rejected]) -> tuple[pa.Table, int]:
     """All columns as text: types are checked row by row afterwards, not guessed per block."""
-    with open(path, encoding="utf-8") as file:
-        header = file.readline()
-    if not header.strip():
-        return pa.table({_ROW: pa.array([], pa.int64())}), 0
+    with open(path, encoding="utf-8-sig") as file:
+        header = next((line for line in file if line.strip()), "")
+    if not header:
+        return pa.table({ROW: pa.array([], pa.int64())}), 0
     names = pa_csv.read_csv(pa.py_buffer(header.encode())).column_names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"column '{twice[0]}' stands twice in the header")
     broken: list[int] = []
 
     def skip(row: Any) -> str:
@@ -163,7 +185,7 @@ def _read_csv(path: str, rejected: list[Rejected]) -> tuple[pa.Table, int]:
     )
     rows = table.num_rows + len(broken)
     numbers = np.setdiff1d(np.arange(1, rows + 1), broken)
-    return table.append_column(_ROW, pa.array(numbers)), rows
+    return table.append_column(ROW, pa.array(numbers)), rows
 
 
 def _read_jsonl(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[pa.Table, int]:
@@ -173,21 +195,23 @@ def _read_jsonl(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[
     """
     try:
         if Path(path).stat().st_size == 0:
-            return pa.table({_ROW: pa.array([], pa.int64())}), 0
+            return pa.table({ROW: pa.array([], pa.int64())}), 0
         schema = pa.schema([(name, pa.string()) for name in texts])
         table = pa_json.read_json(path, parse_options=pa_json.ParseOptions(explicit_schema=schema, newlines_in_values=False))
+        table.select([name for name in texts if name in table.column_names]).validate(full=True)  # is it UTF-8?
         with open(path, "rb") as file:
             lines = sum(1 for line in file if line.strip())
         if lines == table.num_rows:
-            return table.append_column(_ROW, pa.array(np.arange(1, lines + 1))), lines
+            return table.append_column(ROW, pa.array(np.arange(1, lines + 1))), lines
     except pa.ArrowInvalid:
         pass
     objects, numbers = [], []
     count = 0
-    with open(path, encoding="utf-8", errors="replace") as text:
-        for count, line in enumerate((line for line in text if line.strip()), 1):
+    with open(path, "rb") as stream:
+        for count, raw in enumerate((line for line in stream if line.strip()), 1):
+            line = raw.decode(errors="backslashreplace")
             try:
-                value = json.loads(line)
+                value = json.loads(raw.decode())
             except ValueError as error:
                 rejected.append((count, f"not valid JSON: {error}", line[:_CONTENT_CHARS]))
                 continue
@@ -200,7 +224,7 @@ def _read_jsonl(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[
             numbers.append(count)
     names = sorted({name for value in objects for name in value})
     columns = {name: pa.array([value.get(name) for value in objects], pa.string()) for name in names}
-    return pa.table({**columns, _ROW: pa.array(numbers, pa.int64())}), count
+    return pa.table({**columns, ROW: pa.array(numbers, pa.int64())}), count
 
 
 def _wanted(source: Source) -> dict[str, tuple[str | None, pa.DataType]]:
@@ -227,12 +251,17 @@ def _converted(
 ) -> tuple[pa.Table, dict[int, str]]:
     """The events of all rows, and by row index why some cannot be used."""
     bad: dict[int, str] = {}
-    columns: dict[str, Any] = {"row": raw[_ROW]}
+    columns: dict[str, Any] = {ROW: raw[ROW]}
     for name, (column, type_) in wanted.items():
         if column is None:
             columns[name] = _default(name, raw, file)
             continue
         values, failed = _cast(raw[column], type_, source.ts_unit)
+        if name in ("ts", "arrival_ts"):
+            values = _in_range(values)
+            for i in np.flatnonzero(np.asarray(pc.is_null(values)) & np.asarray(pc.is_valid(raw[column])) & ~failed):
+                bad.setdefault(int(i), f"{column}: {raw[column][int(i)].as_py()!r} lies outside the years 1970 to 2199")
+                failed[i] = True
         if name == "source_seq":  # sequence numbers are counted, so there are no negative ones
             failed |= np.asarray(pc.fill_null(pc.less(values, 0), False))
         for i in np.flatnonzero(failed):
@@ -251,7 +280,7 @@ def _default(name: str, raw: pa.Table, file: LandingFile) -> Any:
     if name == "source":
         return pa.repeat(file.partition.get("source", "default"), n)
     if name == "source_seq":
-        return raw[_ROW]
+        return raw[ROW]
     if name == "arrival_ts":
         return pa.nulls(n, TIMESTAMP)
     return pa.repeat("", n)
@@ -268,6 +297,8 @@ def _cast(column: Any, type_: pa.DataType, unit: str | None) -> tuple[Any, Any]:
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
     if pa.types.is_timestamp(type_):
         values = _cast_time(column, unit)
     elif pa.types.is_string(type_):
@@ -293,10 +324,28 @@ def _cast_time(column: Any, unit: str | None) -> Any:
     elif pa.types.is_string(column.type):
         if unit:
             return _cast_time(_cast_number(column, pa.int64()), unit)
-        parsed = pd.to_datetime(pd.Series(column.to_pandas()), errors="coerce", utc=True, format="ISO8601")
-        micros = pa.array(parsed.astype("datetime64[us, UTC]"), TIMESTAMP).cast(pa.int64())
+        return _parsed_times(column)
     else:
         return pa.nulls(len(column), TIMESTAMP)
+    return micros.cast(TIMESTAMP)
+
+
+def _parsed_times(texts: Any) -> Any:
+    """ISO 8601. A date has to be there, for pandas reads "now" too; and each text gets a zone of its own, for pandas
+    hands the zone of one row on to those below it that have none. No zone means UTC."""
+    texts = pc.utf8_trim_whitespace(texts)
+    dated = pc.match_substring_regex(texts, r"^\d{4}-\d{2}-\d{2}([T ]|$)")
+    texts = pc.if_else(pc.fill_null(dated, False), texts, pa.scalar(None, pa.string()))
+    midnight = pc.binary_join_element_wise(texts, "T00:00:00", "")
+    texts = pc.if_else(pc.match_substring_regex(texts, "[T ]"), texts, midnight)
+    zoned = pc.match_substring_regex(texts, r"[T ].*([Zz]|[+-]\d{2}(:?\d{2})?)$")
+    texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", ""))
+    parsed = pd.to_datetime(pd.Series(texts.to_pandas(), dtype=object), errors="coerce", utc=True, format="ISO8601")
+    return pa.array(parsed.astype("datetime64[us, UTC]"), TIMESTAMP)
+
+
+def _in_range(times: Any) -> Any:
+    micros = times.cast(pa.int64())
     inside = pc.and_(pc.greater_equal(micros, _EARLIEST), pc.less(micros, _LATEST))
     return pc.if_else(inside, micros, pa.scalar(None, pa.int64())).cast(TIMESTAMP)
 
@@ -305,19 +354,30 @@ def _cast_number(column: Any, type_: pa.DataType) -> Any:
     if pa.types.is_string(column.type):
         # Text to the widest type that keeps it exact: a 64-bit sequence number does not survive a double.
         if pa.types.is_integer(type_):
-            fits = pc.match_substring_regex(column, r"^\s*[+-]?\d{1,18}\s*$")
             clean = pc.replace_substring_regex(pc.utf8_trim_whitespace(column), r"^\+", "")
-            return pc.if_else(pc.fill_null(fits, False), clean, pa.scalar(None, pa.string())).cast(type_)
+            # 19 digits may be too many for 64 bits: a decimal holds them exactly, and is then compared.
+            fits = pc.match_substring_regex(clean, r"^-?\d{1,19}$")
+            exact = pc.if_else(pc.fill_null(fits, False), clean, pa.scalar(None, pa.string())).cast(pa.decimal128(38, 0))
+            return _within_64_bits(exact)
         return pa.array(pd.to_numeric(pd.Series(column.to_pandas()), errors="coerce"), type_, from_pandas=True)
     if pa.types.is_boolean(column.type) or not (
         pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
     ):
         return pa.nulls(len(column), type_)
+    if pa.types.is_integer(type_) and pa.types.is_uint64(column.type):
+        return _within_64_bits(column.cast(pa.decimal128(38, 0)))
     if pa.types.is_integer(type_) and not pa.types.is_integer(column.type):
         floats = column.cast(pa.float64())
         whole = pc.and_(pc.equal(floats, pc.round(floats)), pc.less(pc.abs(floats), 2.0**53))
         return pc.if_else(pc.fill_null(whole, False), floats, pa.scalar(None, pa.float64())).cast(type_)
     return column.cast(type_, safe=False)
+
+
+def _within_64_bits(exact: Any) -> Any:
+    """Decimals without a fraction as 64-bit integers; NULL where there is no such integer."""
+    low, high = (pa.scalar(Decimal(bound), pa.decimal128(38, 0)) for bound in (-(2**63), 2**63 - 1))
+    inside = pc.and_(pc.greater_equal(exact, low), pc.less_equal(exact, high))
+    return pc.if_else(pc.fill_null(inside, False), exact, pa.scalar(None, exact.type)).cast(pa.int64())
 
 
 def _cast_boolean(column: Any) -> Any:
@@ -334,10 +394,10 @@ def _word(type_: pa.DataType) -> str:
 
 
 def _content(raw: pa.Table, row: int) -> str:
-    values = {name: raw[name][row].as_py() for name in raw.column_names if name != _ROW}
+    values = {name: raw[name][row].as_py() for name in raw.column_names if name != ROW}
     return json.dumps(values, default=str)[:_CONTENT_CHARS]
 
 
 def _empty(source: Source) -> pa.Table:
     columns = {name: pa.array([], type_) for name, (_, type_) in _wanted(source).items()}
-    return pa.table({"row": pa.array([], pa.int64()), **columns})
+    return pa.table({ROW: pa.array([], pa.int64()), **columns})

@@ -27,6 +27,9 @@ from spark_jobs.errors import ExpressionError, PipelineError, suggest
 _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 # Larger files than this are not pipelines; the bound keeps hostile YAML from exhausting memory.
 MAX_FILE_BYTES = 1_000_000
+# Larger than any use, and far from where 64-bit arithmetic with time stamps would overflow.
+LONGEST = 365_250 * _UNITS["d"]
+LARGEST_COUNT = 2**53
 # The words of PATTERNS.md; the other three policies come with the whole language.
 AFTER_MATCH = {"past last row": False, "to next row": True}
 Path_ = tuple[str, ...]
@@ -43,7 +46,10 @@ def duration(text: str) -> int:
         meant = [unit for unit in ("ms", "min", "s", "h", "d") if found[2].lower().startswith(unit)]
         hint = f"; did you mean '{meant[0]}'?" if meant else suggest(found[2], list(_UNITS))
         raise ValueError(f"in '{text}' unit '{found[2]}' is not known{hint}")
-    return int(found[1]) * _UNITS[found[2]]
+    micros = int(found[1]) * _UNITS[found[2]]
+    if micros > LONGEST:
+        raise ValueError(f"'{text}' is longer than 1,000 years; leave it out for no limit")
+    return micros
 
 
 def _write(number: str) -> str:
@@ -119,7 +125,7 @@ class Source(_Strict):
 
 
 class WindowSpec(_Strict):
-    count: int | None = Field(None, ge=1)
+    count: int | None = Field(None, ge=1, le=LARGEST_COUNT)
     time: Duration | None = None
     slide: int | str | None = None
 
@@ -127,7 +133,7 @@ class WindowSpec(_Strict):
         if (self.count is None) == (self.time is None):
             raise ValueError("a window is either {count: 1000, slide: 50} or {time: 1 h, slide: 5 min}")
         if self.count is not None:
-            if isinstance(self.slide, str) or (self.slide is not None and self.slide < 1):
+            if isinstance(self.slide, str) or (self.slide is not None and not 1 <= self.slide <= LARGEST_COUNT):
                 raise ValueError(f"a count window slides by a positive number of events, not by '{self.slide}'")
             return Window("count", self.count, self.slide or self.count)
         if isinstance(self.slide, int):
@@ -238,7 +244,10 @@ def _read_yaml(text: str, file: str) -> tuple[Any, dict[Path_, int]]:
     if not isinstance(document, dict):
         raise PipelineError(f"{file}:1: a pipeline is a mapping with name, source and operators")
     lines: dict[Path_, int] = {}
-    twice = _note_lines(node, (), lines)
+    try:
+        twice = _note_lines(node, (), lines)
+    except RecursionError:
+        raise PipelineError(f"{file}:1: the file contains itself through an alias (&, *)") from None
     if twice:
         raise _refuse(file, lines, [(key, f"'{key[-1]}' is given twice") for key in twice])
     return document, lines
@@ -302,8 +311,11 @@ def _meaning_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
     types = expression_types(pipeline.source)
     for name in pipeline.source.attributes:
         here = ("source", "attributes", name)
-        if not re.fullmatch(r"[A-Za-z_]\w{0,62}", name):
-            problems.append((here, f"'{name}' is not a column name"))
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
+            problems.append((here, f"'{name}' is not a column name; use letters, digits and _, starting with a letter"))
+        twins = [other for other in pipeline.source.attributes if other != name and other.lower() == name.lower()]
+        if twins:
+            problems.append((here, f"'{name}' and '{twins[0]}' differ in case only, which many engines cannot tell apart"))
         if name.lower() in event_log.FIXED_NAMES:
             problems.append((
                 here,
@@ -383,7 +395,7 @@ def _measure_problems(
     operator: str, name: str, type_: pa.DataType, measures: dict[str, tuple[str, pa.DataType]]
 ) -> list[tuple[Path_, str]]:
     here = ("operators", operator, "measures", name)
-    if not re.fullmatch(r"[a-z]\w{0,62}", name) or name in complex_events.FIXED_NAMES:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name) or name in complex_events.FIXED_NAMES:
         taken = name in complex_events.FIXED_NAMES
         return [(here, f"'{name}' {'is taken by complex_events' if taken else 'is not a column name'}; choose another name")]
     if pa.types.is_null(type_):

@@ -78,7 +78,7 @@ class SparkRunner:
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise RepriseError(
                 f"Spark did not start with master '{self._master}': {reason[:300]}. Nothing was changed. "
-                f"Check that Java 17 or newer is installed; Spark's own messages are in {self._log}"
+                f"Check the master's URL, and that Java 17 or newer is installed; Spark's own messages are in {self._log}"
             ) from error
 
     def stop(self) -> None:

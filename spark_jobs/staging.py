@@ -22,14 +22,13 @@ from pyroaring import BitMap64
 from schemas import event_log, quarantine
 from schemas.types import TIMESTAMP
 from spark_jobs.lake.scan import buckets
-from spark_jobs.landing import LandingFile, digest, read_landing_file
+from spark_jobs.landing import FILE, POSITION, ROW, LandingFile, digest, read_landing_file
 from spark_jobs.pipeline import Source
 from spark_jobs.tasks import pipeline_of
 
 # Small enough that a batch reads few rows it does not need, large enough to be read in one go.
 ROW_GROUP = 65_536
 _IDENTITY = ["source", "source_seq"]
-_CONTENT = ["type", "key", "ts"]
 
 
 def digest_task(payload: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def stage_task(payload: dict[str, Any]) -> dict[str, Any]:
     for index, entry in enumerate(payload["files"]):
         file = LandingFile(entry["path"], entry["file"])
         read = read_landing_file(file, source)
-        parts.append(read.events.append_column("file", pa.repeat(pa.scalar(index, pa.int32()), read.events.num_rows)))
+        parts.append(read.events.append_column(FILE, pa.repeat(pa.scalar(index, pa.int32()), read.events.num_rows)))
         rejected += [(entry["file"], row, reason, content, entry["digest"]) for row, reason, content in read.rejected]
         files.append({
             "file": entry["file"],
@@ -54,7 +53,7 @@ def stage_task(payload: dict[str, Any]) -> dict[str, Any]:
         })
     events = pa.concat_tables(parts).combine_chunks()
     # A row number is no order across the files of one source; the place in the list of files is.
-    tie = ["source_seq"] if source.columns.source_seq else ["file", "row"]
+    tie = ["source_seq"] if source.columns.source_seq else [FILE, ROW]
     order = pc.sort_indices(events, [(name, "ascending") for name in ("arrival_ts", "source", *tie)])
     _write_staged(events.take(order), payload["out"], source.buckets)
     _write_rejected(rejected, payload["out"])
@@ -65,34 +64,36 @@ def restage_task(payload: dict[str, Any]) -> dict[str, Any]:
     """Drop rows whose (source, source_seq) is taken: the same event again, or another one that must not pass."""
     source = pipeline_of(payload["pipeline"]).source
     events = _staged(payload["out"])
-    frame = events.select([*_IDENTITY, *_CONTENT, "file", "row"]).to_pandas()
+    content = ["type", "key", "ts", *source.attributes]
+    frame = events.select([*_IDENTITY, *content, FILE, ROW]).to_pandas()
     suspect = np.zeros(events.num_rows, bool)
     for index, name, taken in payload["taken"]:
         numbers = np.array(BitMap64.deserialize(base64.b64decode(taken)), dtype=np.int64)
-        suspect |= ((frame["file"] == index) & (frame["source"] == name) & np.isin(frame["source_seq"], numbers)).to_numpy()
+        suspect |= ((frame[FILE] == index) & (frame["source"] == name) & np.isin(frame["source_seq"], numbers)).to_numpy()
     # Within a file a number may stand once; the first one wins.
-    suspect |= frame.duplicated([*_IDENTITY, "file"]).to_numpy()
+    suspect |= frame.duplicated([*_IDENTITY, FILE]).to_numpy()
     again = frame[suspect]
-    first = _first_occurrences(again, frame[~suspect], payload)
+    first = _first_occurrences(again, frame[~suspect], content, payload)
     joined = again.merge(first, on=_IDENTITY, how="left", suffixes=("", "_first"))
     same = np.ones(len(joined), bool)
-    for name in _CONTENT:
-        same &= (joined[name] == joined[f"{name}_first"]).to_numpy()
+    for name in content:
+        ours, theirs = joined[name], joined[f"{name}_first"]
+        same &= ((ours == theirs) | (ours.isna() & theirs.isna())).to_numpy()
     names = payload["names"]
     rejected = [
         (
-            names[int(row["file"])],
-            int(row["row"]),
+            names[int(row[FILE])],
+            int(row[ROW]),
             f"source_seq {row['source_seq']} of source '{row['source']}' was already taken by another event",
             None,
-            payload["digests"][int(row["file"])],
+            payload["digests"][int(row[FILE])],
         )
         for row in joined[~same].to_dict("records")
     ]
     _write_staged(events.filter(pa.array(~suspect)), payload["out"], source.buckets)
     _write_rejected(rejected, f"{payload['out']}.again")
-    duplicates = joined[same].groupby("file").size()
-    conflicts = joined[~same].groupby("file").size()
+    duplicates = joined[same].groupby(FILE).size()
+    conflicts = joined[~same].groupby(FILE).size()
     return {
         "duplicates": {str(k): int(v) for k, v in duplicates.items()},
         "conflicts": {str(k): int(v) for k, v in conflicts.items()},
@@ -110,8 +111,8 @@ def bucket_task(payload: dict[str, Any]) -> dict[str, Any]:
         ahead = pa.array(np.maximum(np.asarray(staged["stream_ts"].cast(pa.int64())), group["stream_ts"]), TIMESTAMP)
         sequence = np.asarray(staged["source_seq"])
         if group["sequence_base"]:
-            sequence = sequence + np.array(group["sequence_base"], np.int64)[np.asarray(staged["file"])]
-        staged = staged.append_column("sn", pa.array(np.asarray(staged["position"]) + group["base"]))
+            sequence = sequence + np.array(group["sequence_base"], np.int64)[np.asarray(staged[FILE])]
+        staged = staged.append_column("sn", pa.array(np.asarray(staged[POSITION]) + group["base"]))
         columns = {
             "source_seq": pa.array(sequence),
             "stream_ts": ahead,
@@ -136,10 +137,10 @@ def _write_staged(events: pa.Table, out: str, count: int) -> None:
     stream = np.maximum.accumulate(ts) if ts.size else ts
     coded = events["key"].combine_chunks().dictionary_encode()
     bucket = buckets(coded.dictionary, count)[np.asarray(coded.indices)] if events.num_rows else np.empty(0, np.int32)
-    for name in ("position", "stream_ts", "bucket"):
+    for name in (POSITION, "stream_ts", "bucket"):
         if name in events.column_names:
             events = events.drop([name])
-    events = events.append_column("position", pa.array(np.arange(1, events.num_rows + 1)))
+    events = events.append_column(POSITION, pa.array(np.arange(1, events.num_rows + 1)))
     events = events.append_column("stream_ts", pa.array(stream, TIMESTAMP))
     events = events.append_column("bucket", pa.array(bucket, pa.int32()))
     with pq.ParquetWriter(f"{out}.parquet", events.schema, compression="snappy") as writer:
@@ -149,13 +150,13 @@ def _write_staged(events: pa.Table, out: str, count: int) -> None:
 
 
 def _staged(out: str) -> pa.Table:
-    return pq.read_table(f"{out}.parquet", partitioning=None).sort_by("position")
+    return pq.read_table(f"{out}.parquet", partitioning=None).sort_by(POSITION)
 
 
 def _summary(out: str, files: int) -> dict[str, Any]:
     """What the driver has to know of a staged group: how much, which buckets, which numbers, which times."""
     events = _staged(out)
-    file_of, seqs = np.asarray(events["file"]), np.asarray(events["source_seq"])
+    file_of, seqs = np.asarray(events[FILE]), np.asarray(events["source_seq"])
     source_of = events["source"].combine_chunks().dictionary_encode()
     sources = np.asarray(source_of.indices) if events.num_rows else np.empty(0, np.int64)
     bucket = np.unique(np.asarray(events["bucket"]))
@@ -169,7 +170,7 @@ def _summary(out: str, files: int) -> dict[str, Any]:
     return {
         "accepted": events.num_rows,
         "per_file": [int((file_of == index).sum()) for index in range(files)],
-        "repeats": int(events.num_rows - len(events.select([*_IDENTITY, "file"]).to_pandas().drop_duplicates())),
+        "repeats": int(events.num_rows - len(events.select([*_IDENTITY, FILE]).to_pandas().drop_duplicates())),
         "sequences": numbers,
         "buckets": {str(b): group for group, b in enumerate(bucket)},
         "types": len(pc.unique(events["type"])),
@@ -180,16 +181,16 @@ def _summary(out: str, files: int) -> dict[str, Any]:
     }
 
 
-def _first_occurrences(again: pd.DataFrame, here: pd.DataFrame, payload: dict[str, Any]) -> pd.DataFrame:
+def _first_occurrences(again: pd.DataFrame, here: pd.DataFrame, content: list[str], payload: dict[str, Any]) -> pd.DataFrame:
     """The events that took these numbers first: in the log, in an earlier group, or in this one."""
-    columns = [*_IDENTITY, *_CONTENT]
+    columns = [*_IDENTITY, *content]
     numbers = pa.array(again["source_seq"].unique())
     found: list[pd.DataFrame] = []
     paths = [*payload["log"], *payload["earlier"]]
     if paths:
         where = pc.field("source_seq").isin(numbers)
         found.append(ds.dataset(paths, format="parquet").to_table(columns=columns, filter=where).to_pandas())
-    found.append(here.sort_values(["file", "row"])[columns])
+    found.append(here.sort_values([FILE, ROW])[columns])
     return pd.concat(found).drop_duplicates(_IDENTITY)
 
 

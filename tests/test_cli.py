@@ -80,12 +80,23 @@ def test_an_unfinished_output_is_unknown_and_exits_with_2(file: Path, tmp_path: 
     assert "300 of 300 events are not processed yet" in reprise("verify", file, "--lake", lake, code=2)
 
 
+def test_what_cannot_be_read_is_unknown_and_never_a_stack_trace(file: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    small_log(tmp_path / "landing", 300)
+    reprise("run", file, "--landing", tmp_path / "landing", "--lake", lake, "--master", "inline")
+    damaged = next((lake / "complex_events").glob("*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:20])
+    assert "could not be read" in reprise("verify", file, "--lake", lake, code=2)
+    assert "A file or a table could not be read" in reprise("show", "matches", "--lake", lake, code=1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["detect", "nowhere.yaml", "--lake", "x"], "no such file"),
         (["verify", "FILE", "--lake", "nowhere"], "does not exist"),
         (["show", "savepoint", "--lake", "."], "did you mean 'savepoints'"),
+        (["detect", "FILE", "--lake", "TMP/nowhere", "--master", "inline"], "does not exist"),
         (["show", "matches"], "--lake DIR"),
         (["bench", "lop"], "did you mean 'loop'"),
         (["drill", "FILE", "--kill", "detect.savd@3"], "did you mean 'detect.saved'"),

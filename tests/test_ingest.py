@@ -341,6 +341,148 @@ def test_another_number_of_buckets_is_refused(pipeline: Pipeline, landing: Path,
         take_in(parse_pipeline(PIPELINE.replace("buckets: 7", "buckets: 8"), "small.yaml"), landing, lake)
 
 
+def test_attributes_may_have_any_name_that_is_not_reprises_own(tmp_path: Path, lake: Lake) -> None:
+    """`position`, `row` and `file` are words ingest uses itself, under other names."""
+    odd = BARE.replace("{temp: double}", "{temp: double, position: int, row: int, file: string}")
+    landing = lines(tmp_path / "in", [{"at": "2026-01-01T00:00:01Z", "temp": 1, "position": 500, "row": 777, "file": "f"}])
+    take_in(parse_pipeline(odd, "odd.yaml"), landing, lake)
+    (event,) = events_of(lake)
+    assert (event["position"], event["row"], event["file"]) == (500, 777, "f")
+
+
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("2026-01-01T07:00:00+14:00", "2025-12-31 17:00:00"),
+        ("2026-01-01T07:00:00", "2026-01-01 07:00:00"),  # after a row with a zone: it must not inherit it
+        ("2026-01-01 07:00:00.5", "2026-01-01 07:00:00.500000"),
+        ("2026-01-01", "2026-01-01 00:00:00"),
+        ("2026-01-01T07:00:00-0530", "2026-01-01 12:30:00"),
+        ("now", None),
+        ("2026", None),
+        ("2026-02-30T00:00:00Z", None),
+    ],
+)
+def test_time_stamps_in_text(text: str, utc: str | None) -> None:
+    from spark_jobs.landing import _cast
+
+    values, failed = _cast(pa.array(["2026-01-01T07:00:00+14:00", text, None]), pa.timestamp("us", "UTC"), None)
+    assert (f"{values[1].as_py():%Y-%m-%d %H:%M:%S}" if utc else None) == (utc[:19] if utc else None)
+    assert failed.tolist() == [False, utc is None, False]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_whole_numbers_in_text_use_all_64_bits(kind: pa.DataType) -> None:
+    from spark_jobs.landing import _cast
+
+    texts = pa.array(["1876543210987654321", "9223372036854775807", "9223372036854775808", "+7", "1.0", None]).cast(kind)
+    values, failed = _cast(texts, pa.int64(), None)
+    assert values.to_pylist() == [1876543210987654321, 9223372036854775807, None, 7, None, None]
+    assert failed.tolist() == [False, False, True, False, True, False]
+
+
+def test_a_time_outside_the_range_is_named_and_attributes_are_free(tmp_path: Path, lake: Lake) -> None:
+    born = BARE.replace("{temp: double}", "{temp: double, born: timestamp}").replace(
+        "attributes", "quarantine_limit: 1.0\n  attributes"
+    )
+    rows = [{"at": at, "temp": 1, "born": "1955-03-02"} for at in ("2026-01-01T00:00:01Z", "1969-12-31T00:00:00Z")]
+    done = take_in(parse_pipeline(born, "born.yaml"), lines(tmp_path / "in", rows), lake)
+    assert (done.accepted, done.quarantined) == (1, 1)
+    assert "outside the years 1970 to 2199" in reasons(lake)[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("part.csv", b"at,temp,temp\n2026-01-01T00:00:01Z,1,2\n", "column 'temp' stands twice in the header"),
+        ("part.csv", b"at,temp\n2026-01-01T00:00:01Z,caf\xe9\n", "cannot be"),
+    ],
+)
+def test_a_damaged_file_is_quarantined_not_a_crash(name: str, content: bytes, reason: str, tmp_path: Path, lake: Lake) -> None:
+    bare = parse_pipeline(BARE.replace("attributes", "quarantine_limit: 1.0\n  attributes"), "bare.yaml")
+    (tmp_path / "in" / HOUR).mkdir(parents=True)
+    (tmp_path / "in" / HOUR / name).write_bytes(content)
+    assert take_in(bare, tmp_path / "in", lake).accepted == 0
+    assert reason in next(iter(reasons(lake).values()))
+
+
+def test_text_that_is_not_utf_8_is_rejected_by_row(pipeline: Pipeline, tmp_path: Path, lake: Lake) -> None:
+    landing = lines(tmp_path / "in", [row(1), row(2), row(3, card="CAFE")])
+    file = landing / HOUR / "part-0.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"CAFE", b"caf\xe9"))
+    done = take_in(pipeline, landing, lake)
+    assert (done.accepted, done.quarantined) == (2, 1)
+    assert "not valid JSON" in reasons(lake)[3]
+
+
+def test_a_csv_may_begin_with_a_blank_line_or_a_byte_order_mark(tmp_path: Path, lake: Lake) -> None:
+    (tmp_path / "in" / HOUR).mkdir(parents=True)
+    (tmp_path / "in" / HOUR / "a.csv").write_text("\nat,temp\n2026-01-01T00:00:01Z,1\n")
+    (tmp_path / "in" / HOUR / "b.csv").write_text("\ufeffat,temp\n2026-01-01T00:00:02Z,1\n")
+    assert take_in(parse_pipeline(BARE, "bare.yaml"), tmp_path / "in", lake).accepted == 2
+
+
+def test_linked_folders_are_read(tmp_path: Path, lake: Lake) -> None:
+    elsewhere = lines(tmp_path / "elsewhere", [{"at": "2026-01-01T00:00:01Z", "temp": 1}])
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "date=2026-01-01").symlink_to(elsewhere / "date=2026-01-01")
+    (tmp_path / "in" / "loop").symlink_to(tmp_path / "in")
+    assert take_in(parse_pipeline(BARE, "bare.yaml"), tmp_path / "in", lake).accepted == 1
+
+
+def test_the_same_number_with_another_attribute_is_no_duplicate(pipeline: Pipeline, tmp_path: Path, lake: Lake) -> None:
+    take_in(pipeline, lines(tmp_path / "in", [row(1, amount=1.0)]), lake)
+    lines(tmp_path / "in", [row(1, amount=2.0), row(2), row(3)], "part-1.jsonl")
+    assert take_in(pipeline, tmp_path / "in", lake).quarantined == 1
+
+
+def test_quarantine_says_why_a_row_was_rejected_in_the_end(tmp_path: Path, lake: Lake) -> None:
+    landing = lines(tmp_path / "in", [{"at": "2026-01-01T00:00:01Z", "temp": 1}, {"at": "never", "temp": 2}])
+    wrong = parse_pipeline(BARE.replace("ts: at", "ts: when"), "wrong.yaml")
+    with pytest.raises(IngestRefused, match="column 'when' is missing"):
+        take_in(wrong, landing, lake)
+    right = parse_pipeline(BARE.replace("attributes", "quarantine_limit: 1.0\n  attributes"), "right.yaml")
+    take_in(right, landing, lake)
+    assert {r["reason"] for r in lake.read("quarantine").to_pylist() if r["row"] == 2} == {
+        "column 'when' is missing; known here: at, temp",
+        "at: 'never' is not a valid timestamp",
+    }
+
+
+def test_a_lost_list_of_files_stops_ingest_instead_of_doubling_the_log(pipeline: Pipeline, landing: Path, lake: Lake) -> None:
+    take_in(pipeline, landing, lake)
+    shutil.rmtree(lake.path("landing_files"))
+    with pytest.raises(RepriseError, match="'landing_files' has no rows of ingest 1"):
+        take_in(pipeline, landing, lake)
+
+
+def test_dropping_the_sequence_column_is_refused(pipeline: Pipeline, landing: Path, lake: Lake) -> None:
+    take_in(pipeline, landing, lake)
+    unnumbered = parse_pipeline(PIPELINE.replace(" source_seq: seq,", ""), "small.yaml")
+    with pytest.raises(RepriseError, match="was ingested with a sequence column"):
+        take_in(unnumbered, landing, lake)
+
+
+@pytest.mark.parametrize("place", ["landing/lake", "."])
+def test_a_lake_and_its_landing_folder_must_not_lie_in_one_another(place: str, pipeline: Pipeline, landing: Path) -> None:
+    with pytest.raises(RepriseError, match="must not lie in one another"):
+        take_in(pipeline, landing, Lake(landing.parent / place))
+
+
+@pytest.mark.parametrize("name", ["my lake", "a#b", "lac été"])
+def test_a_lake_may_have_an_unusual_name(name: str, pipeline: Pipeline, landing: Path, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / name)
+    for _ in range(2):
+        take_in(pipeline, landing, lake)
+        find(pipeline, lake, 700)
+    assert len(output(lake)) > 50
+
+
+def test_a_percent_sign_in_a_lakes_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RepriseError, match="may not contain '%'"):
+        Lake(tmp_path / "50%41")
+
+
 def test_landing_files_are_never_changed(pipeline: Pipeline, landing: Path, lake: Lake) -> None:
     before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in landing.rglob("*.parquet")}
     take_in(pipeline, landing, lake)

@@ -40,6 +40,11 @@ ROOT = Path(__file__).resolve().parents[1]
         ("within: 5 min", "window: {count: 5, slide: 1 min}", 13, "slides by a positive number of events"),
         ("within: 5 min", "window: {time: 5 min, slide: 3}", 13, "slides by a duration"),
         ("within: 5 min", "window: {count: 5, time: 1 h}", 13, "either {count"),
+        ("within: 5 min", "within: 106751991 d", 13, "longer than 1,000 years"),
+        ("within: 5 min", "window: {count: 99999999999999999999}", 13, "less than or equal to"),
+        ("amount: double", "amount: double, Amount: int", 5, "differ in case only"),
+        ("amount: double", "__row: double", 5, "is not a column name"),
+        ("amount > 5", "amount BETWEEN SYMMETRIC 9 AND 5", 12, "SYMMETRIC is not allowed"),
         ("within: 5 min", "from: nowhere", 13, "no such input"),
         ("within: 5 min", "partition_by: type", 13, "given twice"),
         ("name: small", "name: [small", 3, "not valid YAML"),
@@ -60,7 +65,9 @@ def test_all_mistakes_are_reported_at_once() -> None:
     assert len(str(refused.value).splitlines()) == 2
 
 
-@pytest.mark.parametrize("text", ["", "[]", "name", "!!python/object/apply:os.system ['true']", "a: &x [*x]", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "name", "!!python/object/apply:os.system ['true']", "a: &x [*x]", "a: &x\n  b: *x", "\x00"]
+)
 def test_what_is_no_pipeline_is_a_sentence(text: str) -> None:
     with pytest.raises(PipelineError):
         parse_pipeline(text, "mine.yaml")

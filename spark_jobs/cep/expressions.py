@@ -68,6 +68,8 @@ def parse_predicate(text: str, types: Mapping[str, pa.DataType]) -> Expression:
 
 def parse_expression(text: str, types: Mapping[str, pa.DataType]) -> Expression:
     """Any scalar expression over the columns in `types`; a name may be qualified, as in `B.amount`."""
+    if not text.isprintable() and not text.replace("\n", " ").replace("\t", " ").isprintable():
+        raise ExpressionError("the expression contains characters that cannot be printed", 1)
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"the expression has {len(text)} characters; {MAX_TEXT} are possible", 1)
     try:
@@ -116,6 +118,8 @@ class _Compiler:
         if type(node) in _ARITHMETIC or isinstance(node, exp.Div):
             return self._arithmetic(node)
         if isinstance(node, exp.Between):
+            if node.args.get("symmetric"):
+                raise ExpressionError("BETWEEN SYMMETRIC is not allowed; put the smaller value first", _place(node))
             low = exp.GTE(this=node.this, expression=node.args["low"])
             high = exp.LTE(this=node.this, expression=node.args["high"])
             return self._connective(exp.And(this=low, expression=high))
@@ -213,7 +217,8 @@ class _Compiler:
         if isinstance(node, exp.Coalesce):
             for other, _ in arguments[1:]:
                 _check_comparable(type_, other, node)
-            return type_, lambda columns: pc.coalesce(*[evaluate(columns) for evaluate in evaluators])
+            common = pc.coalesce(*[pa.scalar(None, other) for other, _ in arguments]).type
+            return common, lambda columns: pc.coalesce(*[evaluate(columns) for evaluate in evaluators])
         if isinstance(node, exp.Abs):
             if not _is_number(type_):
                 raise ExpressionError(f"ABS needs a number, not {type_}", _place(node))

@@ -36,7 +36,7 @@ class Attempt:
         folder = _journals(lake)
         folder.mkdir(parents=True, exist_ok=True)
         while self._file < 0:
-            self.number = max((_number(file) for file in folder.glob("*.jsonl")), default=0) + 1
+            self.number = _last_attempt(lake) + 1
             try:  # whoever creates the file owns the number
                 self._file = os.open(folder / f"{self.number:06}.jsonl", os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY)
             except FileExistsError:
@@ -84,7 +84,7 @@ def fold(lake: Lake) -> None:
             known = handle.transaction_version(app) or 0
             lines = file.read_bytes().split(b"\n")[:-1]  # a line without its end is still being written
             if len(lines) > known:
-                rows += [json.loads(line) for line in lines[known:]]
+                rows += [_parsed(line, _number(file)) for line in lines[known:]]
                 transactions.append(Transaction(app, len(lines)))
         if not rows:
             return
@@ -98,6 +98,19 @@ def fold(lake: Lake) -> None:
         return
 
 
+def _parsed(line: bytes, attempt: int) -> dict[str, Any]:
+    """A line of a journal; one that is damaged is kept as such instead of stopping everybody."""
+    try:
+        row: dict[str, Any] = json.loads(line)
+        dt.datetime.fromisoformat(row["at"])
+    except (ValueError, KeyError, TypeError):
+        now = dt.datetime.now(dt.UTC).isoformat()
+        detail = json.dumps({"line": line[:200].decode(errors="replace")})
+        place = {"job": "unknown", "attempt": attempt, "operator": None, "batch": None}
+        return {"at": now, **place, "kind": "damaged", "name": "journal line", "detail": detail}
+    return row
+
+
 def read_history(lake: Lake) -> list[dict[str, Any]]:
     """All records in order of time, details decoded."""
     fold(lake)
@@ -105,6 +118,14 @@ def read_history(lake: Lake) -> list[dict[str, Any]]:
     for row in rows:
         row["detail"] = json.loads(row["detail"]) if row["detail"] else {}
     return sorted(rows, key=lambda row: (row["at"], row["attempt"]))
+
+
+def _last_attempt(lake: Lake) -> int:
+    """Numbers are never given twice, also when somebody has tidied the journals away."""
+    journals = [_number(file) for file in _journals(lake).glob("*.jsonl")]
+    if not journals and lake.has("history"):
+        journals = lake.read("history", columns=["attempt"])["attempt"].to_pylist()
+    return max(journals, default=0)
 
 
 def _journals(lake: Lake) -> Path:

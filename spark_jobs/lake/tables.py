@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,13 +19,19 @@ class Lake:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).resolve()
+        if "%" in str(self.root):  # deltalake decodes it and looks in another folder (1.6.6)
+            raise RepriseError(f"a lake's path may not contain '%': {self.root}; choose another folder")
 
     def path(self, table: str) -> str:
         return str(self.root / table)
 
-    def scratch(self, *parts: str) -> Path:
-        """A folder for files that no table names; safe to delete while nothing runs."""
-        folder = self.root.joinpath("_scratch", *parts)
+    def scratch(self, name: str) -> Path:
+        """A folder for files that no table names. What processes left behind that no longer run is swept out first."""
+        home = self.root / "_scratch"
+        for folder in home.glob("*.*"):
+            if not Path("/proc", folder.suffix[1:]).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+        folder = home / f"{name}.{os.getpid()}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -48,19 +56,27 @@ class Lake:
         """The rows of an unpartitioned table as it is now, empty with no columns if it does not exist."""
         if not self.has(table):
             return pa.table({})
-        return read_version(DeltaTable(self.path(table)), columns, where)
+        return self.read_version(table, DeltaTable(self.path(table)), columns, where)
+
+    def read_version(
+        self, table: str, handle: DeltaTable, columns: list[str] | None = None, where: pc.Expression | None = None
+    ) -> pa.Table:
+        """The rows of the version that the handle shows.
+
+        Files are opened by Arrow itself: its threads do not survive the end of the process when they read through
+        deltalake's file system (deltalake 1.6.6 with pyarrow 26: "terminate called", exit code 134, now and then).
+        """
+        import pyarrow.dataset as ds  # loads pandas, which tasks that only match have no use for
+
+        schema = pa.schema(handle.schema().to_arrow())
+        files = [f"{self.path(table)}/{name}" for name in file_names(handle)]
+        return ds.dataset(files, format="parquet", schema=schema).to_table(columns=columns, filter=where)
 
 
-def read_version(handle: DeltaTable, columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-    """The rows of the version that the handle shows.
-
-    Files are opened by Arrow itself: its threads do not survive the end of the process when they read through
-    deltalake's file system (deltalake 1.6.6 with pyarrow 26: "terminate called", exit code 134, now and then).
-    """
-    import pyarrow.dataset as ds  # loads pandas, which tasks that only match have no use for
-
-    schema = pa.schema(handle.schema().to_arrow())
-    return ds.dataset(handle.file_uris(), format="parquet", schema=schema).to_table(columns=columns, filter=where)
+def file_names(handle: DeltaTable) -> list[str]:
+    """The table's files, relative to its folder. Not `file_uris()`: those are encoded, and a folder may have a space."""
+    names: list[str] = pa.table(handle.get_add_actions(flatten=True))["path"].to_pylist()
+    return names
 
 
 def _check_columns(table: str, found: DeltaTable, schema: pa.Schema) -> None:

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas import complex_events
 from spark_jobs.verify.verdict import Finding, Verdict
 
 # Enough to see what went wrong; the counts say how much.
@@ -57,9 +58,11 @@ def reconcile(actual: pa.Table, expected: pa.Table, detected_sn: int) -> pd.Data
     joined["false_positive"] = joined["side"] == "left_only"
     joined["false_negative"] = joined["side"] == "right_only"
     joined["duplicate"] = joined["duplicate"].eq(True)
+    # The same events with another key, time or measure are not the reference's match.
+    joined["false_positive"] |= both & (joined["content"] != joined["content_expected"])
     renumbered = (joined["x"] != joined["x_expected"]) | (joined["ordinal"] != joined["ordinal_expected"])
     joined["false_order"] = both & ~joined["duplicate"] & (renumbered | joined["out_of_turn"].eq(True))
-    for name in ("operator", "key", "x", "ordinal"):
+    for name in ("operator", "key", "x", "ordinal", "content"):
         joined[name] = joined[name].where(joined["side"] != "right_only", joined[f"{name}_expected"])
     return joined.drop(columns=["side", "out_of_turn"])
 
@@ -127,7 +130,15 @@ def _frame(table: pa.Table) -> pd.DataFrame:
     flat = np.asarray(lists.values) if len(lists) else np.empty(0, np.int64)
     frame["last_sn"] = flat[ends - 1] if len(lists) else np.empty(0, np.int64)
     frame["events"] = _joined(lists)
+    frame["content"] = _content(table)
     return frame
+
+
+def _content(table: pa.Table) -> Any:
+    """What a match says besides its numbers and events, as one comparable text per row."""
+    names = [name for name in table.column_names if name in ("key", "ts") or name not in complex_events.FIXED_NAMES]
+    texts = [pc.fill_null(pc.cast(table[name], pa.string()), "NULL") for name in sorted(names)]
+    return pc.binary_join_element_wise(*texts, " | ").to_pandas().astype(str)
 
 
 def _joined(lists: pa.Array) -> Any:

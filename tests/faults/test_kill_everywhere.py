@@ -117,6 +117,27 @@ def test_history_survives_the_kill_and_names_it(ingested: Path, tmp_path: Path) 
     assert len(again) == len(history), "folding twice must not double a record"
 
 
+def test_damaged_and_missing_journals_stop_nobody_and_no_attempt_number_is_used_twice(ingested: Path, tmp_path: Path) -> None:
+    lake = drill_copy(ingested, tmp_path)
+    with next((lake.root / "_journal").glob("*.jsonl")).open("a") as journal:
+        journal.write("garbage\n")
+    assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == 0
+    assert [row["kind"] for row in read_history(lake)].count("damaged") == 1
+    last = max(row["attempt"] for row in read_history(lake))
+    shutil.rmtree(lake.root / "_journal")
+    assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == 0
+    assert max(row["attempt"] for row in read_history(lake)) == last + 1
+
+
+def test_scratch_files_of_killed_attempts_are_swept(ingested: Path, tmp_path: Path) -> None:
+    lake = drill_copy(ingested, tmp_path)
+    FaultPlan(lake).arm(Fault("detect.matched", 1))
+    run_detection(PIPELINE, lake.root, BATCH_EVENTS)
+    assert list((lake.root / "_scratch").iterdir())
+    run_detection(PIPELINE, lake.root, BATCH_EVENTS)
+    assert not list((lake.root / "_scratch").iterdir())
+
+
 @pytest.mark.parametrize("phase", INGEST_PHASES)
 def test_killed_during_ingest_every_event_is_there_once(phase: str, pipeline: Pipeline, tmp_path: Path) -> None:
     landing = small_log(tmp_path / "landing", 500)

@@ -82,6 +82,16 @@ def test_the_same_events_in_another_window_are_another_match() -> None:
     assert broken(judge([event(1, y=2), *GOOD[1:]])) == {"no false positives": 1, "no false negatives": 1, "completeness": 1}
 
 
+def test_a_match_with_another_key_time_or_measure_is_a_false_positive() -> None:
+    assert broken(judge([event(1, key="WRONG"), *GOOD[1:]])) == {"no false positives": 1}
+    assert broken(judge([event(1, ts=99), *GOOD[1:]])) == {"no false positives": 1}
+    schema = complex_events.schema({"loss": pa.float64()})
+    expected = pa.Table.from_pylist([event(1, loss=2.5)], schema)
+    actual = pa.Table.from_pylist([event(1, loss=None)], schema)
+    findings = {f.property: f for f in run_checkers(Evidence(actual, expected, 2, 2, 2))}
+    assert broken(findings) == {"no false positives": 1}
+
+
 def test_what_is_not_processed_yet_is_unknown_not_lost() -> None:
     findings = judge(GOOD[:15], detected_sn=30)
     assert broken(findings) == {}
