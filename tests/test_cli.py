@@ -93,7 +93,7 @@ def test_what_cannot_be_read_is_unknown_and_never_a_stack_trace(file: Path, tmp_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["detect", "nowhere.yaml", "--lake", "x"], "no such file"),
+        (["run", "nowhere.yaml", "--landing", "x", "--lake", "x"], "no such file"),
         (["verify", "FILE", "--lake", "nowhere"], "does not exist"),
         (["show", "savepoint", "--lake", "."], "did you mean 'savepoints'"),
         (["detect", "FILE", "--lake", "TMP/nowhere", "--master", "inline"], "does not exist"),
