@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
 import typer
@@ -15,6 +18,12 @@ from rich.markup import escape
 
 from spark_jobs.console import ERR, PROGRESS_FILE, WITH_PARENT, say, table
 from spark_jobs.errors import RepriseError
+
+if TYPE_CHECKING:
+    from spark_jobs.lake.history import Attempt
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import Pipeline
+    from spark_jobs.runner import Runner
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -281,50 +290,55 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
-class _job:
-    """A loaded pipeline, its lake, an attempt and a runner: what ingest and detect need."""
+@dataclass(frozen=True)
+class _Job:
+    """What ingest and detect need."""
 
-    def __init__(self, pipeline: Path, lake: Path, master: str, name: str) -> None:
-        from spark_jobs.lake.history import Attempt
-        from spark_jobs.lake.tables import Lake
-        from spark_jobs.pipeline import load_pipeline
-        from spark_jobs.runner import open_runner
-
-        self.pipeline = load_pipeline(pipeline)
-        self.lake = Lake(lake)
-        self._opening = open_runner(master, self.lake, name)
-        self.attempt = Attempt(self.lake, name, say)
-        self.runner: Any = None
-
-    def __enter__(self) -> _job:
-        self.runner = self._opening.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._opening.__exit__(*error)
-        self.attempt.record("end", "error" if error[0] else "done")
+    pipeline: Pipeline
+    lake: Lake
+    runner: Runner
+    attempt: Attempt
 
 
-def _ingest(job: _job, landing: Path) -> None:
+@contextmanager
+def _job(pipeline: Path, lake: Path, master: str, name: str) -> Iterator[_Job]:
+    """Load the pipeline, begin an attempt, start Spark in the background; record how it ended."""
+    from spark_jobs.lake.history import Attempt
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.runner import open_runner
+
+    loaded, target = load_pipeline(pipeline), Lake(lake)
+    attempt = Attempt(target, name, say)
+    ended = "error"
+    try:
+        with open_runner(master, target, name) as runner:
+            yield _Job(loaded, target, runner, attempt)
+        ended = "done"
+    finally:
+        attempt.record("end", ended)
+
+
+def _ingest(job: _Job, landing: Path) -> None:
     from spark_jobs.ingest import ingest
 
     done = ingest(job.pipeline, landing, job.lake, job.runner, job.attempt)
     if not done.files:
         say(f"nothing new below {landing}: {done.known_files} files are in the log already; it ends at event {done.last_sn:,}")
         return
-    extra = [
-        f"{done.duplicates:,} delivered twice" if done.duplicates else "",
-        f"{done.quarantined:,} quarantined" if done.quarantined else "",
-    ]
-    extra.append(f"{done.known_files} files known by content" if done.known_files else "")
-    also = "".join(f", {text}" for text in extra if text)
+    counts = {
+        "delivered twice": done.duplicates,
+        "quarantined": done.quarantined,
+        "files known by content": done.known_files,
+    }
+    also = "".join(f", {count:,} {what}" for what, count in counts.items() if count)
     say(
         f"ingested {done.accepted:,} of {done.rows:,} rows from {done.files} files{also}; "
         f"the log ends at event {done.last_sn:,}"
     )
 
 
-def _detect(job: _job, batch_events: int, shards: int) -> None:
+def _detect(job: _Job, batch_events: int, shards: int) -> None:
     from spark_jobs.detect import Settings, detect
 
     for done in detect(job.pipeline, job.lake, job.runner, job.attempt, Settings(batch_events, shards)):

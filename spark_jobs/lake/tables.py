@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,11 +28,11 @@ class Lake:
 
     def scratch(self, name: str) -> Path:
         """A folder for files that no table names. What processes left behind that no longer run is swept out first."""
-        home = self.root / "_scratch"
-        for folder in home.glob("*.*"):
+        home, host = self.root / "_scratch", socket.gethostname()
+        for folder in home.glob(f"*@{host}.*"):  # of another host nobody here can tell what runs
             if not Path("/proc", folder.suffix[1:]).exists():
                 shutil.rmtree(folder, ignore_errors=True)
-        folder = home / f"{name}.{os.getpid()}"
+        folder = home / f"{name}@{host}.{os.getpid()}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
