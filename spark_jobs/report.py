@@ -86,7 +86,7 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
         "ingests": [
             r["detail"] | {"ingest": r["batch"]} for r in history if r["kind"] == "commit" and r["name"] == "event_log"
         ],
-        "earlier": _earlier(pipeline, lake),
+        "earlier": _earlier(lake),
         "meaning": _MEANING,
         "made": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         "lake": str(lake.root),
@@ -203,7 +203,7 @@ def _quarantine(lake: Lake) -> dict[str, Any]:
     return {"rows": len(rows), "examples": [{k: r[k] for k in ("file", "row", "reason")} for r in rows[:10]]}
 
 
-def _earlier(pipeline: Pipeline, lake: Lake) -> list[dict[str, Any]]:
+def _earlier(lake: Lake) -> list[dict[str, Any]]:
     rows = sorted(lake.read("verdicts").to_pylist(), key=lambda row: row["at"], reverse=True)
     return [
         {"at": f"{r['at']:%Y-%m-%d %H:%M:%S}", **{k: r[k] for k in ("operator", "verdict", "events", "matches")}}

@@ -173,6 +173,7 @@ def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> 
     log = _log_file(lake, name)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as noise:
+        # pyspark ships this function without annotations, hence the ignore.
         gateway = launch_gateway(conf, popen_kwargs={"stdout": noise, "stderr": noise})  # type: ignore[no-untyped-call]
     context = SparkContext(conf=conf, gateway=gateway)
     context.parallelize([0], 1).map(str).collect()

@@ -71,6 +71,7 @@ def _main(file: Path) -> None:
     """The suite's own process: facts as an Arrow stream on stdin, results as JSON on stdout."""
     logging.disable(logging.WARNING)
     for engine in ("pyspark", "sqlalchemy"):  # only pandas is used here; not loading these saves 3 of 10 seconds
+        # None is how Python marks a module as not importable; the stubs know modules only.
         sys.modules[engine] = None  # type: ignore[assignment]
     import great_expectations as gx
     from great_expectations import expectations as known
