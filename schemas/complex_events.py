@@ -17,6 +17,7 @@ FIXED = [
     required("ts", TIMESTAMP),
     required("symbols", pa.list_(pa.string())),
     required("sns", pa.list_(pa.int64())),
+    required("timed_out", pa.bool_()),  # a partial match that WITHIN ended
     required("batch", pa.int64()),
 ]
 FIXED_NAMES = [field.name for field in FIXED]

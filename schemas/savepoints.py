@@ -16,7 +16,8 @@ SCHEMA = pa.schema([
     required("seed_y", pa.int64()),
     required("seed_ordinal", pa.int64()),
     required("trim_sn", pa.int64()),
-    required("skip", pa.binary()),
+    required("skip", pa.binary()),  # v_skip: a format byte, then a portable 64-bit Roaring bitmap
+    required("context", pa.binary()),  # in the same format: of what is left, the events needed only as rows before others
     required("start_sn", pa.int64()),  # the batch read the events (start_sn, end_sn]
     required("end_sn", pa.int64()),
     required("watermark", pa.int64()),  # stream time in microseconds

@@ -117,7 +117,7 @@ def reference(pipeline: PipelineFile, lake: LakeDir) -> None:
     target = Lake(_existing(lake))
     log = open_log(target, loaded.source.schema)
     for operator in loaded.built.values():
-        found = make_reference(loaded, operator, target, log)
+        found = make_reference(loaded, operator, target, log, log.last_sn)
         say(f"reference run of {operator.name}: {found.num_rows:,} matches in {log.last_sn:,} events")
 
 
@@ -237,6 +237,51 @@ def show(
             sys.stdout.write(json.dumps(dict(zip(columns, row, strict=True)), default=str) + "\n")
     else:
         table(what, columns, rows)
+
+
+@app.command()
+def explain(
+    pipeline: PipelineFile,
+    operator: Annotated[str | None, typer.Option(help="Only this operator; all of them by default.")] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option(help="A MATCH_RECOGNIZE query over the pipeline's columns instead: its text, or a file with it."),
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write a picture of the automaton to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line per operator.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if there are warnings.")] = False,
+) -> None:
+    """Say what the engine will do: automaton, predicates, matching, what a replay needs, warnings. Runs nothing."""
+    from spark_jobs.errors import suggest
+    from spark_jobs.explain import explain as describe
+    from spark_jobs.explain import operator_of_sql
+    from spark_jobs.picture import draw
+    from spark_jobs.pipeline import expression_types, load_pipeline
+
+    loaded = load_pipeline(pipeline)
+    if operator is not None and sql is not None:
+        raise RepriseError("--operator names one of the pipeline's own, --sql brings another; give one of the two")
+    if operator is not None and operator not in loaded.built:
+        raise RepriseError(f"pipeline {loaded.name} has no operator '{operator}'{suggest(operator, list(loaded.built))}")
+    chosen = [(built, "") for name, built in loaded.built.items() if operator in (None, name)]
+    if sql is not None:
+        chosen = [operator_of_sql(sql, expression_types(loaded.source))]
+    if svg is not None and len(chosen) > 1:
+        names = ", ".join(built.name for built, _ in chosen)
+        raise RepriseError(f"a picture shows one operator; choose one of {names} with --operator")
+    found = [describe(built, keys or None) for built, keys in chosen]
+    if as_json:
+        for explanation in found:
+            sys.stdout.write(json.dumps(explanation.as_dict()) + "\n")
+    else:
+        sys.stdout.write("\n\n".join(explanation.as_text() for explanation in found) + "\n")
+    if svg is not None:
+        built = chosen[0][0]
+        svg.parent.mkdir(parents=True, exist_ok=True)
+        svg.write_text(draw(built.automaton, f"{built.name}: {built.pattern.text}", built.define), encoding="utf-8")
+        if not as_json:
+            say(f"picture: {svg}")
+    raise typer.Exit(1 if strict and any(explanation.warnings for explanation in found) else 0)
 
 
 @app.command()

@@ -14,25 +14,27 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyroaring import BitMap64
 
 from spark_jobs.cep.arrays import Int64s
+from spark_jobs.cep.matcher import Known, closing_windows
 from spark_jobs.cep.operator import Operator
+from spark_jobs.cep.sequencer import Seed, Slice, slices
 from spark_jobs.errors import FencedAttempt, RepriseError
 from spark_jobs.lake.commit import Claim, add_file, claim
 from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.scan import EventLog, open_log
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
-from spark_jobs.recovery.savepoint import Savepoint, advance
+from spark_jobs.recovery.savepoint import Savepoint, ShardSavepoint, advance
 from spark_jobs.recovery.store import load, save
 from spark_jobs.runner import Runner
-from spark_jobs.tasks import match_task, read_shard
+from spark_jobs.tasks import match_task, packed, stamp_task, write_arrow
 
 # Large enough that scheduling and committing (about 150 ms) are a small share of a batch.
 DEFAULT_BATCH_EVENTS = 1_000_000
 DEFAULT_SHARDS = 2
+# Fewer matches than this are stamped in the driver, in less time than a second Spark job takes to start (about 50 ms).
+SLICE_MATCHES = 50_000
 
 
 @dataclass
@@ -97,6 +99,7 @@ class _Detection:
         self.batch_events = settings.batch_events
         # Without a key there is one ordered stream, and it has one matcher.
         self.shards = settings.shards if operator.partition_by else 1
+        self.slices = settings.shards
         self.scratch = scratch
         self.text = pipeline.model_dump_json(by_alias=True)
 
@@ -137,69 +140,106 @@ class _Detection:
         batch = savepoint.batch + 1
         started = time.perf_counter()
         self._phase("detect.started", batch, start_sn=savepoint.end_sn, end_sn=end_sn, carried=residual.size)
-        results = self.runner.run(match_task, self._payloads(log, savepoint, residual, end_sn))
-        self._spend(done, results, time.perf_counter() - started)
+        # Deadlines decide matches, so how far the batch reaches in time has to be known before any shard matches.
+        watermark = log.stream_ts_at(end_sn)
+        known = Known(savepoint.end_sn, end_sn, savepoint.watermark, watermark, savepoint.seed_y)
+        shards = self.runner.run(match_task, self._payloads(log, savepoint, residual, known))
+        self._spend(done, shards, time.perf_counter() - started)
         self._phase("detect.matched", batch)
 
         started = time.perf_counter()
-        complex_events, following = advance(self.operator, savepoint, [read_shard(result) for result in results], end_sn)
+        stamps = self._stamps(savepoint, shards)
         self._phase("detect.sequenced", batch)
-        done.spent("sequence", time.perf_counter() - started)
+        stamped = self._stamped(stamps)
+        matches = sum(result["rows"] for result in stamped)
+        done.spent("stamp", time.perf_counter() - started)
 
         started = time.perf_counter()
-        files = [self._write(complex_events, batch)] if complex_events.num_rows else []
         self._phase("detect.written", batch)
+        seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
+        following = advance(self.operator, savepoint, seed, [_kept(*s) for s in enumerate(shards)], end_sn, watermark)
         save(self.lake, following, self.attempt.number)
         self._phase("detect.saved", batch, bytes=following.bytes)
         place.publish(
-            files,
+            [
+                add_file(self._folder, Path(stamp["path"]).name, result["rows"])
+                for stamp, result in zip(stamps, stamped, strict=True)
+            ],
             self.pipeline.output_schema,
             self.attempt.number,
             also={self._meaning: self.pipeline.meaning(self.operator.name)},
         )
         self._phase("detect.published", batch)
-        self._record("commit", "complex_events", batch, matches=complex_events.num_rows, events=end_sn - savepoint.end_sn)
+        self._record("commit", "complex_events", batch, matches=matches, events=end_sn - savepoint.end_sn)
         self._phase("detect.finished", batch)
         done.spent("commit", time.perf_counter() - started)
 
-        for result in results:
-            Path(f"{result['out']}.matches").unlink()
-            Path(f"{result['out']}.held").unlink()
+        for file in self.scratch.iterdir():
+            file.unlink()
         done.batches += 1
         done.events += end_sn - savepoint.end_sn
-        done.matches += complex_events.num_rows
+        done.matches += matches
         self.attempt.say(f"{self.operator.name}: batch {batch}, {end_sn:,} of {log.last_sn:,} events, {done.matches:,} matches")
         return following
 
-    def _payloads(self, log: EventLog, savepoint: Savepoint, residual: Int64s, end_sn: int) -> list[dict[str, Any]]:
-        replay = base64.b64encode(BitMap64(residual.tolist()).serialize()).decode()
+    def _payloads(self, log: EventLog, savepoint: Savepoint, residual: Int64s, known: Known) -> list[dict[str, Any]]:
+        out = f"{self.scratch}/{self.operator.name}-{savepoint.batch + 1}"
+        common = {
+            "pipeline": self.text,
+            "operator": self.operator.name,
+            "residual": packed(residual),
+            "context": packed(savepoint.context()),
+            "known": known,
+            "closes": self._closes(log, known, f"{out}-closes"),
+            "shards": self.shards,
+        }
         return [
             {
-                "pipeline": self.text,
-                "operator": self.operator.name,
-                "files": log.shard_files(shard, self.shards, self.operator.partition_by, end_sn),
-                "residual": replay,
-                "after_sn": savepoint.end_sn,
-                "end_sn": end_sn,
-                "first_window": savepoint.seed_y,
+                **common,
+                "files": log.shard_files(shard, self.shards, self.operator.partition_by, known.end_sn),
                 "shard": shard,
-                "shards": self.shards,
-                "out": str(self.scratch / f"{self.operator.name}-{savepoint.batch + 1}-{shard}"),
+                "out": f"{out}-{shard}",
             }
             for shard in range(self.shards)
         ]
 
-    def _write(self, complex_events: pa.Table, batch: int) -> Any:
-        """The batch's complex events as one Parquet file that no table names yet."""
-        folder = self.lake.path("complex_events")
-        name = f"{self.operator.name}-{batch:08}-{self.attempt.number:06}.parquet"
-        schema = self.pipeline.output_schema
-        columns = [
-            complex_events[f.name] if f.name in complex_events.column_names else pa.nulls(complex_events.num_rows, f.type)
-            for f in schema
+    def _closes(self, log: EventLog, known: Known, path: str) -> str | None:
+        """The stream times of the rows that close count windows, in a scratch file: mostly those of other shards."""
+        _, sns = closing_windows(self.operator, known)
+        if not sns.size:
+            return None
+        write_arrow(path, pa.table({"ts": log.stream_times(sns)}))
+        return path
+
+    def _stamps(self, savepoint: Savepoint, shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Cut the order of all matches into slices, each to be stamped and written on its own."""
+        matches = sum(shard["matches"] for shard in shards)
+        if not matches:
+            return []
+        batch = savepoint.batch + 1
+        cut = slices([shard["marks"] for shard in shards], self.slices) if matches >= SLICE_MATCHES else [Slice()]
+        return [
+            {
+                "pipeline": self.text,
+                "operator": self.operator.name,
+                "batch": batch,
+                "seed": savepoint.seed,
+                "shards": [shard["out"] for shard in shards],
+                "low": part.low,
+                "high": part.high,
+                "path": f"{self._folder}/{self.operator.name}-{batch:08}-{self.attempt.number:06}-{index:03}.parquet",
+            }
+            for index, part in enumerate(cut)
         ]
-        pq.write_table(pa.table(columns, schema=schema), f"{folder}/{name}", compression="snappy")
-        return add_file(folder, name, complex_events.num_rows)
+
+    def _stamped(self, stamps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if len(stamps) == 1:
+            return [stamp_task(stamps[0])]
+        return self.runner.run(stamp_task, stamps)
+
+    @property
+    def _folder(self) -> str:
+        return self.lake.path("complex_events")
 
     def _spend(self, done: Detected, results: list[dict[str, Any]], wall: float) -> None:
         """Share the wall time of the Spark job: tasks run side by side, so the slowest one is what was waited for."""
@@ -213,3 +253,8 @@ class _Detection:
 
     def _record(self, kind: str, name: str, batch: int, **detail: Any) -> None:
         self.attempt.record(kind, name, batch, self.operator.name, **detail)
+
+
+def _kept(shard: int, result: dict[str, Any]) -> ShardSavepoint:
+    skip, context = (base64.b64decode(result[name]) for name in ("skip", "context"))
+    return ShardSavepoint(shard, result["trim_sn"], skip, context)

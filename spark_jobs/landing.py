@@ -6,13 +6,14 @@ which file, which row and why.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv as pa_csv
 from pyarrow import json as pa_json
 
-from schemas.types import ATTRIBUTE_TYPES, TIMESTAMP
+from schemas.types import LONGEST_DECIMAL, TIMESTAMP, attribute_word
 from spark_jobs.errors import RepriseError, suggest
 from spark_jobs.pipeline import Source
 
@@ -118,7 +119,7 @@ def read_landing_file(file: LandingFile, source: Source) -> Read:
     """Read, convert and check one file. An unreadable file is one rejected row without a number."""
     rejected: list[Rejected] = []
     try:
-        raw, rows = _read(file.path, rejected, _text_columns(source))
+        raw, rows = _read(file.path, rejected, _exact_columns(source))
     except (pa.ArrowInvalid, pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         reason = f"the file cannot be read: {str(error).splitlines()[0][:200]}"
         return Read(_empty(source), [(None, reason, None)], 0)
@@ -141,7 +142,7 @@ def read_landing_file(file: LandingFile, source: Source) -> Read:
     return Read(events, [*rejected, *reasons], rows)
 
 
-def _read(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[pa.Table, int]:
+def _read(path: str, rejected: list[Rejected], exact: dict[str, pa.DataType]) -> tuple[pa.Table, int]:
     """The raw rows with their numbers, counted from 1 without a header line, and how many the file has."""
     kind = FORMATS[Path(path).suffix]
     if kind == "parquet":
@@ -149,7 +150,7 @@ def _read(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[pa.Tab
     elif kind == "csv":
         return _read_csv(path, rejected)
     else:
-        return _read_jsonl(path, rejected, texts)
+        return _read_jsonl(path, rejected, exact)
     return table.append_column(ROW, pa.array(np.arange(1, table.num_rows + 1))), table.num_rows
 
 
@@ -188,15 +189,17 @@ def _read_csv(path: str, rejected: list[Rejected]) -> tuple[pa.Table, int]:
     return table.append_column(ROW, pa.array(numbers)), rows
 
 
-def _read_jsonl(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[pa.Table, int]:
+def _read_jsonl(path: str, rejected: list[Rejected], exact: dict[str, pa.DataType]) -> tuple[pa.Table, int]:
     """The whole file at once; only if that fails, line by line to find the ones to blame.
 
-    Columns that are to be text are named as such: a guess would turn a key that looks like a date into one.
+    Columns that are to be text are named as such: a guess would turn a key that looks like a date into one. And so are
+    decimals, of which a guess would make doubles.
     """
     try:
         if Path(path).stat().st_size == 0:
             return pa.table({ROW: pa.array([], pa.int64())}), 0
-        schema = pa.schema([(name, pa.string()) for name in texts])
+        schema = pa.schema(list(exact.items()))
+        texts = [name for name, type_ in exact.items() if pa.types.is_string(type_)]
         table = pa_json.read_json(path, parse_options=pa_json.ParseOptions(explicit_schema=schema, newlines_in_values=False))
         table.select([name for name in texts if name in table.column_names]).validate(full=True)  # is it UTF-8?
         with open(path, "rb") as file:
@@ -211,20 +214,35 @@ def _read_jsonl(path: str, rejected: list[Rejected], texts: list[str]) -> tuple[
         for count, raw in enumerate((line for line in stream if line.strip()), 1):
             line = raw.decode(errors="backslashreplace")
             try:
-                value = json.loads(raw.decode())
+                value = json.loads(raw.decode(), parse_float=_Written)
             except ValueError as error:
                 rejected.append((count, f"not valid JSON: {error}", line[:_CONTENT_CHARS]))
                 continue
             if not isinstance(value, dict):
                 rejected.append((count, "the line is not a JSON object", line[:_CONTENT_CHARS]))
                 continue
-            objects.append({
-                name: None if v is None else v if isinstance(v, str) else json.dumps(v) for name, v in value.items()
-            })
+            objects.append({name: _as_text(v) for name, v in value.items()})
             numbers.append(count)
     names = sorted({name for value in objects for name in value})
     columns = {name: pa.array([value.get(name) for value in objects], pa.string()) for name in names}
     return pa.table({**columns, ROW: pa.array(numbers, pa.int64())}), count
+
+
+class _Written(float):
+    """A number that remembers how it was written: a decimal does not survive a double."""
+
+    def __new__(cls, text: str) -> _Written:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    text: str
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return value.text if isinstance(value, _Written) else json.dumps(value)
 
 
 def _wanted(source: Source) -> dict[str, tuple[str | None, pa.DataType]]:
@@ -238,12 +256,19 @@ def _wanted(source: Source) -> dict[str, tuple[str | None, pa.DataType]]:
         "ts": (columns.ts, TIMESTAMP),
         "arrival_ts": (columns.arrival_ts, TIMESTAMP),
     }
-    own = {name: (a.column or name, ATTRIBUTE_TYPES[a.type]) for name, a in source.attributes.items()}
+    own = {name: (a.column or name, source.attribute_types[name]) for name, a in source.attributes.items()}
     return {**fixed, **own}
 
 
-def _text_columns(source: Source) -> list[str]:
-    return [column for column, type_ in _wanted(source).values() if column is not None and pa.types.is_string(type_)]
+def _exact_columns(source: Source) -> dict[str, pa.DataType]:
+    """The log's columns whose type in JSON may not be guessed, and the type to read them as."""
+    columns: dict[str, pa.DataType] = {}
+    for column, type_ in _wanted(source).values():
+        if column is not None and (pa.types.is_string(type_) or pa.types.is_date(type_)):
+            columns[column] = pa.string()
+        elif column is not None and pa.types.is_decimal(type_):
+            columns.setdefault(column, pa.decimal128(LONGEST_DECIMAL, type_.scale))
+    return columns
 
 
 def _converted(
@@ -265,7 +290,7 @@ def _converted(
         if name == "source_seq":  # sequence numbers are counted, so there are no negative ones
             failed |= np.asarray(pc.fill_null(pc.less(values, 0), False))
         for i in np.flatnonzero(failed):
-            bad.setdefault(int(i), f"{column}: {raw[column][int(i)].as_py()!r} is not a valid {_word(type_)}")
+            bad.setdefault(int(i), f"{column}: {raw[column][int(i)].as_py()!r} is not a valid {attribute_word(type_)}")
         if name not in source.attributes:
             for i in np.flatnonzero(np.asarray(pc.is_null(values)) & ~failed):
                 bad.setdefault(int(i), f"{column} is missing")
@@ -305,6 +330,10 @@ def _cast(column: Any, type_: pa.DataType, unit: str | None) -> tuple[Any, Any]:
         values = column.cast(pa.string()) if not pa.types.is_nested(column.type) else pa.nulls(len(column), pa.string())
     elif pa.types.is_boolean(type_):
         values = _cast_boolean(column)
+    elif pa.types.is_date(type_):
+        values = _cast_date(column)
+    elif pa.types.is_decimal(type_):
+        values = _cast_decimal(column, type_)
     else:
         values = _cast_number(column, type_)
     failed = np.asarray(pc.and_(pc.is_valid(column), pc.is_null(values)))
@@ -389,8 +418,62 @@ def _cast_boolean(column: Any) -> Any:
     return pc.if_else(pc.equal(lower, "true"), True, pc.if_else(pc.equal(lower, "false"), False, pa.scalar(None, pa.bool_())))
 
 
-def _word(type_: pa.DataType) -> str:
-    return next((word for word, known in ATTRIBUTE_TYPES.items() if known == type_), str(type_))
+def _cast_date(column: Any) -> Any:
+    """Dates as they are, time stamps at midnight, and text as 2026-01-31."""
+    if pa.types.is_date(column.type):
+        return column.cast(pa.date32())
+    if pa.types.is_timestamp(column.type):
+        micros = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.timestamp("us"))
+        whole = pc.equal(micros, pc.floor_temporal(micros, unit="day"))
+        return pc.if_else(whole, micros, pa.scalar(None, micros.type)).cast(pa.date32())
+    if not pa.types.is_string(column.type):
+        return pa.nulls(len(column), pa.date32())
+    texts = pc.utf8_trim_whitespace(column)
+    dated = pc.match_substring_regex(texts, r"^\d{4}-\d{2}-\d{2}$")
+    texts = pc.if_else(pc.fill_null(dated, False), texts, pa.scalar(None, pa.string()))
+    try:
+        return texts.cast(pa.date32())
+    except pa.ArrowInvalid:
+        return pa.array([_date(text) for text in texts.to_pylist()], pa.date32())
+
+
+def _date(text: str | None) -> dt.date | None:
+    try:
+        return dt.date.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+
+
+def _cast_decimal(column: Any, type_: pa.DataType) -> Any:
+    """Numbers that have no more digits than the type; a digit too many is a wrong value, not one to round."""
+    kind = column.type
+    if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        return pa.nulls(len(column), type_)
+    texts = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    plain = pc.replace_substring_regex(pc.replace_substring_regex(texts, r"(\.\d*?)0+$", r"\1"), r"^([+-]?)0+(\d)", r"\1\2")
+    whole, fraction = type_.precision - type_.scale, type_.scale
+    fits = rf"^[+-]?(\d{{1,{whole}}}\.?|\d{{0,{whole}}}\.\d{{1,{fraction}}})$" if 0 < whole < type_.precision else None
+    simple = pc.fill_null(pc.match_substring_regex(plain, fits), False) if fits else pa.repeat(False, len(column))
+    values = pc.if_else(simple, plain, pa.scalar(None, pa.string())).cast(type_)
+    others = np.flatnonzero(np.asarray(pc.and_(pc.is_valid(column), pc.invert(simple))))
+    if not others.size:
+        return values
+    exact = values.to_pylist()
+    for i in others:
+        exact[i] = _decimal(texts[int(i)].as_py(), type_)
+    return pa.array(exact, type_)
+
+
+def _decimal(text: str, type_: pa.DataType) -> Decimal | None:
+    """Exponents and other rare ways to write a number."""
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", text, re.ASCII):
+        return None
+    try:
+        value = Decimal(text).normalize(Context(prec=2 * LONGEST_DECIMAL, traps=[Inexact, InvalidOperation]))
+    except (Inexact, InvalidOperation):
+        return None
+    exponent = int(value.as_tuple().exponent)
+    return value if -exponent <= type_.scale and value.adjusted() < type_.precision - type_.scale else None
 
 
 def _content(raw: pa.Table, row: int) -> str:

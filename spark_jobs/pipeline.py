@@ -18,42 +18,19 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from schemas import complex_events, event_log
-from schemas.types import ATTRIBUTE_TYPES
-from spark_jobs.cep.operator import Operator
-from spark_jobs.cep.pattern import parse_pattern
+from schemas.types import ATTRIBUTE_TYPES, attribute_type
+from spark_jobs.cep.expressions import parse_predicate
+from spark_jobs.cep.measures import Measures
+from spark_jobs.cep.operator import Limits, Operator
+from spark_jobs.cep.pattern import Pattern, parse_pattern
+from spark_jobs.cep.terms import Terms
 from spark_jobs.cep.windows import Window
+from spark_jobs.cep.words import LARGEST_COUNT, duration, skip_policy, window_of
 from spark_jobs.errors import ExpressionError, PipelineError, suggest
 
-_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 # Larger files than this are not pipelines; the bound keeps hostile YAML from exhausting memory.
 MAX_FILE_BYTES = 1_000_000
-# Larger than any use, and far from where 64-bit arithmetic with time stamps would overflow.
-LONGEST = 365_250 * _UNITS["d"]
-LARGEST_COUNT = 2**53
-# The words of PATTERNS.md; the other three policies come with the whole language.
-AFTER_MATCH = {"past last row": False, "to next row": True}
 Path_ = tuple[str, ...]
-
-
-def duration(text: str) -> int:
-    """`10 min` in microseconds."""
-    found = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text)
-    if not found or int(found[1]) == 0:
-        raise ValueError(f"'{text}' is not a duration; write a positive number and a unit, such as '10 min'")
-    if not found[2]:
-        raise ValueError(f"in '{text}' a unit is missing{_write(found[1])}")
-    if found[2] not in _UNITS:
-        meant = [unit for unit in ("ms", "min", "s", "h", "d") if found[2].lower().startswith(unit)]
-        hint = f"; did you mean '{meant[0]}'?" if meant else suggest(found[2], list(_UNITS))
-        raise ValueError(f"in '{text}' unit '{found[2]}' is not known{hint}")
-    micros = int(found[1]) * _UNITS[found[2]]
-    if micros > LONGEST:
-        raise ValueError(f"'{text}' is longer than 1,000 years; leave it out for no limit")
-    return micros
-
-
-def _write(number: str) -> str:
-    return f"; write '{number} ms' or another of {', '.join(_UNITS)}"
 
 
 def _name(text: str) -> str:
@@ -72,8 +49,15 @@ def _duration_text(text: Any) -> Any:
 
 
 def _type_word(text: str) -> str:
-    if text not in ATTRIBUTE_TYPES:
-        raise ValueError(f"unknown type '{text}'{suggest(text, list(ATTRIBUTE_TYPES))}")
+    if attribute_type(text) is None:
+        if text.startswith("decimal"):
+            raise ValueError(f"'{text}' is not a decimal type; write decimal(10,2); 38 digits are possible")
+        raise ValueError(f"unknown type '{text}'{suggest(text, [*ATTRIBUTE_TYPES, 'decimal(10,2)'])}")
+    return text
+
+
+def _after_match(text: str) -> str:
+    skip_policy(text)
     return text
 
 
@@ -117,7 +101,7 @@ class Source(_Strict):
 
     @cached_property
     def attribute_types(self) -> dict[str, pa.DataType]:
-        return {name: ATTRIBUTE_TYPES[attribute.type] for name, attribute in self.attributes.items()}
+        return {name: attribute_type(attribute.type) for name, attribute in self.attributes.items()}
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -125,21 +109,28 @@ class Source(_Strict):
 
 
 class WindowSpec(_Strict):
+    """`{count, slide, per}`, `{time, slide}`, or `{open_when, close_when}` with `rows` or `time`."""
+
     count: int | None = Field(None, ge=1, le=LARGEST_COUNT)
     time: Duration | None = None
     slide: int | str | None = None
+    per: Literal["key", "stream"] | None = None
+    open_when: str | None = None
+    close_when: str | None = None
+    rows: int | None = Field(None, ge=1, le=LARGEST_COUNT)
 
     def window(self) -> Window:
-        if (self.count is None) == (self.time is None):
-            raise ValueError("a window is either {count: 1000, slide: 50} or {time: 1 h, slide: 5 min}")
-        if self.count is not None:
-            if isinstance(self.slide, str) or (self.slide is not None and not 1 <= self.slide <= LARGEST_COUNT):
-                raise ValueError(f"a count window slides by a positive number of events, not by '{self.slide}'")
-            return Window("count", self.count, self.slide or self.count)
-        if isinstance(self.slide, int):
-            raise ValueError(f"a time window slides by a duration, not by {self.slide}{_write(str(self.slide))}")
-        size = duration(str(self.time))
-        return Window("time", size, duration(self.slide) if self.slide else size)
+        said = self.model_dump(exclude={"per"})
+        if self.per is not None and self.count is None:
+            raise ValueError("per: key or stream belongs to a count window")
+        return window_of(**said, per_key=self.per == "key")
+
+
+class LimitsSpec(_Strict):
+    """What one key and window may use at the same time, before the job fails and says so."""
+
+    runs: int = Field(default=Limits().runs, ge=1, le=10_000_000)
+    length: int = Field(default=Limits().length, ge=1, le=1_000_000_000)
 
 
 class OperatorSpec(_Strict):
@@ -148,9 +139,14 @@ class OperatorSpec(_Strict):
     window: WindowSpec | None = None
     pattern: str
     define: dict[str, str]
+    subset: dict[str, list[str]] = {}
     within: Duration | None = None
-    after_match: str = "past last row"
+    within_steps: Duration | None = None
+    after_match: Annotated[str, AfterValidator(_after_match)] = "past last row"
+    select: Literal["preferred", "all runs"] = "preferred"
+    timed_out: bool = False
     measures: dict[str, str] = {}
+    limits: LimitsSpec = LimitsSpec()
 
 
 class Pipeline(_Strict):
@@ -168,15 +164,15 @@ class Pipeline(_Strict):
     @cached_property
     def measures(self) -> dict[str, pa.DataType]:
         """All measures of all operators: the variable part of `complex_events`."""
-        return {n: m.type for operator in self.built.values() for n, m in operator.measure_expressions.items()}
+        return {name: type_ for operator in self.built.values() for name, type_ in operator.measured.types.items()}
 
     @cached_property
     def output_schema(self) -> pa.Schema:
         return complex_events.schema(self.measures)
 
     def fingerprint(self, operator: str) -> str:
-        """Changes when the meaning of the operator does."""
-        spec = self.operators[operator].model_dump_json(by_alias=True)
+        """Changes when the meaning of the operator does; a key that a later version adds leaves it as it is."""
+        spec = self.operators[operator].model_dump_json(by_alias=True, exclude_defaults=True, exclude={"limits"})
         attributes = sorted((name, str(type_)) for name, type_ in self.source.attribute_types.items())
         return hashlib.sha256(f"{spec}{attributes}".encode()).hexdigest()[:16]
 
@@ -193,8 +189,13 @@ class Pipeline(_Strict):
             partition_by=spec.partition_by,
             window=spec.window.window() if spec.window else Window(),
             within=duration(spec.within) if spec.within else 0,
-            to_next_row=AFTER_MATCH[spec.after_match],
+            within_steps=duration(spec.within_steps) if spec.within_steps else 0,
+            after_match=skip_policy(spec.after_match),
+            all_runs=spec.select == "all runs",
+            timed_out=spec.timed_out,
+            subsets={subset: tuple(members) for subset, members in spec.subset.items()},
             measures=spec.measures,
+            limits=Limits(spec.limits.runs, spec.limits.length),
         )
 
 
@@ -300,6 +301,8 @@ def _keys_at(path: Path_) -> list[str]:
             model = Attribute
         case ("operators", _, "window"):
             model = WindowSpec
+        case ("operators", _, "limits"):
+            model = LimitsSpec
         case _:
             model = OperatorSpec
     return [field.alias or name for name, field in model.model_fields.items()]
@@ -344,50 +347,77 @@ def _operator_problems(
             (*here, "partition_by"),
             f"unknown column '{spec.partition_by}'{suggest(spec.partition_by, list(types))}",
         ))
-    if spec.after_match not in AFTER_MATCH:
-        problems.append((
-            (*here, "after_match"),
-            f"'{spec.after_match}' is not supported{suggest(spec.after_match, list(AFTER_MATCH))}",
-        ))
     try:
         if spec.window:
             spec.window.window()
     except ValueError as error:
         problems.append(((*here, "window"), str(error)))
     try:
-        symbols = parse_pattern(spec.pattern).symbols
+        pattern = parse_pattern(spec.pattern)
     except ExpressionError as error:
         return [*problems, ((*here, "pattern"), _at_column(error))]
-    for symbol in symbols:
+    for symbol in pattern.symbols:
         if symbol not in spec.define:
             close = suggest(symbol, list(spec.define))
             problems.append(((*here, "pattern"), f"symbol '{symbol}' is not defined{close}; TRUE would fit every event"))
     for symbol in spec.define:
-        if symbol not in symbols:
+        if symbol not in pattern.symbols:
             problems.append((
                 (*here, "define", symbol),
-                f"symbol '{symbol}' is not in the pattern '{spec.pattern}'{suggest(symbol, list(symbols))}",
+                f"symbol '{symbol}' is not in the pattern '{spec.pattern}'{suggest(symbol, list(pattern.symbols))}",
             ))
     if problems:
         return problems
-    return _expression_problems(pipeline, name, spec, measures)
+    problems = _expression_problems(name, spec, pattern, types, measures)
+    if not problems:
+        try:
+            pipeline._build(name, spec).check()
+        except ExpressionError as error:
+            key = next((key for words, key in _CHECKED.items() if str(error).startswith(words)), "pattern")
+            problems.append(((*here, key), _at_column(error) if key == "pattern" else str(error)))
+    return problems
+
+
+# How the messages of Operator.check() begin that are not about the pattern's text, and the key they are about.
+_CHECKED = {"SUBSET": "subset", "AFTER MATCH": "after_match", "timed-out": "timed_out"}
 
 
 def _expression_problems(
-    pipeline: Pipeline, name: str, spec: OperatorSpec, measures: dict[str, tuple[str, pa.DataType]]
+    name: str,
+    spec: OperatorSpec,
+    pattern: Pattern,
+    types: Mapping[str, pa.DataType],
+    measures: dict[str, tuple[str, pa.DataType]],
 ) -> list[tuple[Path_, str]]:
+    """One text at a time, so that every problem is found and has its line."""
+    here = ("operators", name)
     problems: list[tuple[Path_, str]] = []
-    for group in ("define", "measures"):
-        for word, text in getattr(spec, group).items():
-            alone = spec.model_copy(update={"define": {}, "measures": {}} | {group: {word: text}})
-            try:
-                operator = pipeline._build(name, alone)
-                found = operator.predicates[word] if group == "define" else operator.measure_expressions[word]
-            except ExpressionError as error:
-                problems.append((("operators", name, group, word), _at_column(error)))
-                continue
-            if group == "measures":
-                problems += _measure_problems(name, word, found.type, measures)
+    subsets = {
+        subset: tuple(members)
+        for subset, members in spec.subset.items()
+        if subset not in pattern.symbols and set(members) <= set(pattern.symbols)
+    }
+    if len(subsets) < len(spec.subset):
+        return []  # Operator.check() names the subset; texts that mention it would only repeat that
+    for symbol, text in spec.define.items():
+        try:
+            Terms.parse({symbol: text}, pattern.symbols, subsets, types, False)
+        except ExpressionError as error:
+            problems.append(((*here, "define", symbol), _at_column(error)))
+    for word, text in spec.measures.items():
+        try:
+            type_ = Measures.parse({word: text}, pattern.symbols, subsets, types, False).types[word]
+        except ExpressionError as error:
+            problems.append(((*here, "measures", word), _at_column(error)))
+        else:
+            problems += _measure_problems(name, word, type_, measures)
+    for key in ("open_when", "close_when"):
+        predicate = getattr(spec.window, key, None)
+        try:
+            if predicate is not None:
+                parse_predicate(predicate, types)
+        except ExpressionError as error:
+            problems.append(((*here, "window", key), _at_column(error)))
     return problems
 
 
@@ -400,6 +430,8 @@ def _measure_problems(
         return [(here, f"'{name}' {'is taken by complex_events' if taken else 'is not a column name'}; choose another name")]
     if pa.types.is_null(type_):
         return [(here, f"'{name}' is always NULL, so it has no type")]
+    if pa.types.is_duration(type_):
+        return [(here, f"'{name}' is a length of time, which a table cannot hold; compare it, or give both time stamps")]
     other, other_type = measures.setdefault(name, (operator, type_))
     if other_type != type_:
         return [(here, f"'{name}' is {type_} here and {other_type} in operator '{other}'; one column has one type")]
@@ -416,5 +448,11 @@ def _refuse(file: str, lines: Mapping[Path_, int], problems: list[tuple[Path_, s
         known = path
         while known not in lines and known:
             known = known[:-1]
-        rows.append((lines.get(known, 1), f"{file}:{lines.get(known, 1)}: {'.'.join(path) or 'pipeline'}: {message}"))
+        line = lines.get(known, 1)
+        rows.append((line, f"{file}:{line}: {_one_line('.'.join(path)) or 'pipeline'}: {_one_line(message)}"))
     return PipelineError("\n".join(row for _, row in sorted(rows)))
+
+
+def _one_line(text: str) -> str:
+    """Keys and values may hold anything; a problem takes one line and cannot move the cursor."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from hypothesis import settings
 
 from spark_jobs.detect import Detected, Settings, detect
 from spark_jobs.generate import Recipe, generate
@@ -18,10 +16,6 @@ from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline, parse_pipeline
 from spark_jobs.runner import InlineRunner, Runner, open_runner
-
-settings.register_profile("soak", max_examples=100_000, deadline=None)
-if os.environ.get("HYPOTHESIS_PROFILE"):
-    settings.load_profile(os.environ["HYPOTHESIS_PROFILE"])
 
 PIPELINE = """
 name: small

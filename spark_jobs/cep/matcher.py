@@ -1,7 +1,8 @@
 """The matcher: what an operator does to the events of one shard.
 
-Single-event predicates are evaluated columnar into a symbol mask, events without a symbol are dropped, and one
-kernel call does the rest. Nothing here runs once per event or key in Python.
+What depends on one row is evaluated columnar into a symbol mask, rows that cannot matter are dropped, and one kernel
+call does the rest: completion arrays for plain sequences (kernel.py), ordered runs for everything else (runs.py).
+Nothing here runs once per event or key in Python.
 """
 
 from __future__ import annotations
@@ -12,88 +13,345 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.cep.arrays import NOT_HELD, Int64s
+from spark_jobs.cep import kernel, runs
+from spark_jobs.cep.arrays import NOT_HELD, Found, Int64s, new_nodes
 from spark_jobs.cep.expressions import Expression
-from spark_jobs.cep.kernel import Stream, match, sort_by_key
-from spark_jobs.cep.operator import Operator
+from spark_jobs.cep.operator import SKIPS, Operator
 from spark_jobs.cep.pattern import parse_pattern
+from spark_jobs.errors import RepriseError
 
 TIMESTAMP = pa.timestamp("us", "UTC")
+WINDOWS = ("none", "count", "time", "keyed", "opened")
+NOTHING: Int64s = np.empty(0, np.int64)
+
+
+class Known(NamedTuple):
+    """How far the log is known: a batch reads the events after `after_sn` up to `end_sn`, besides the residual.
+
+    `since` and `watermark` are the stream times of those two events: what a deadline up to `since` decided has been
+    reported, what one up to `watermark` decides is reported now.
+    """
+
+    after_sn: int
+    end_sn: int
+    since: int
+    watermark: int
+    first_window: int
 
 
 class ShardMatches(NamedTuple):
     """What one shard found and what it still needs."""
 
-    matches: pa.Table  # y, key, ts, sns and the measures; not yet numbered
+    matches: pa.Table  # y, at_ts, at_sn, first_sn, key, ts, symbols, sns, timed_out and the measures; not yet numbered
     held_sn: Int64s
-    held_until: Int64s  # stream time from which the event is no longer needed
-    watermark: int  # largest stream time seen, or the smallest integer if nothing was
+    context_sn: Int64s  # needed for PREV only: they are read again, but not matched again
 
 
-def match_shard(operator: Operator, events: pa.Table, *, first_window: int, after_sn: int, end_sn: int) -> ShardMatches:
-    """Match the residual and the new events of one shard; only matches that end after `after_sn` are reported.
+class Complete(NamedTuple):
+    """All matches of an input that is known to its end."""
 
-    `events` holds `sn`, `stream_ts` and `operator.columns`; the events of a key are in SN order.
+    events: pa.Table  # by key, then SN
+    offsets: Int64s
+    found: Found
+
+
+def match_shard(
+    operator: Operator, events: pa.Table, known: Known, *, context: Int64s = NOTHING, boundaries: Boundaries | None = None
+) -> ShardMatches:
+    """Match the residual and the new events of one shard; only what was decided after `known.after_sn` is reported.
+
+    `events` holds `sn`, `stream_ts` and `operator.columns`; the events of a key are in SN order. `boundaries` give the stream
+    times of the rows that close count windows, where other shards may hold them.
     """
     events = events.unify_dictionaries().combine_chunks()
-    watermark = pc.max(events["stream_ts"]).cast(pa.int64()).as_py() if events.num_rows else NOT_HELD
-    mask = symbol_mask(operator, events)
-    rows = np.flatnonzero(mask)
-    codes, keys = key_codes(operator, events, rows)
-    order, offsets = sort_by_key(codes, keys)
-    rows = rows[order]
-    sn = int64s(events["sn"])[rows]
-    ts = int64s(events["stream_ts"])[rows]
-    found = match(
-        Stream(offsets, mask[rows], sn, ts),
-        len(operator.pattern.steps),
-        operator.window,
-        within=operator.within,
-        to_next_row=operator.to_next_row,
-        first_window=first_window,
-        after_sn=after_sn,
-        end_sn=end_sn,
+    if operator.plain:
+        return _match_plain(operator, events, known)
+    events, offsets = _by_key(operator, events)
+    found, rows, held = _match_runs(operator, events, offsets, known, context, boundaries)
+    kept = np.zeros(events.num_rows, np.bool_)
+    kept[rows[held]] = True
+    sn = int64s(events["sn"])
+    return ShardMatches(
+        match_table(operator, events, offsets, found), np.sort(sn[kept]), np.sort(sn[_context(operator, offsets, kept)])
     )
-    held = np.flatnonzero(found.deadline != NOT_HELD)
-    bound = rows[found.rows]
-    return ShardMatches(match_table(operator, events, bound, found.window), sn[held], found.deadline[held], watermark)
+
+
+def match_complete(operator: Operator, events: pa.Table) -> Complete:
+    """All matches of a whole input, in which the events of a key are in SN order."""
+    events, offsets = _by_key(operator, events.unify_dictionaries().combine_chunks())
+    last = int(int64s(events["stream_ts"]).max()) if events.num_rows else NOT_HELD
+    known = Known(0, events.num_rows, NOT_HELD, last, operator.window.first_window())
+    found, _, _ = _match_runs(operator, events, offsets, known, NOTHING, None)
+    order = np.lexsort((np.arange(found.first.size), found.first))
+    return Complete(events, offsets, _numbered(_taken(found, order), offsets))
 
 
 def warm_up() -> None:
-    """Load the compiled kernel, compiling it where this host has not yet: the first call pays for all that follow."""
-    operator = Operator(
-        name="warm_up", pattern=parse_pattern("A -> B"), define={"A": "v > 0", "B": "v > 1"}, types={"v": pa.int64()}
-    )
+    """Load the compiled kernels, compiling them where this host has not yet: the first call pays for all that follow."""
     events = pa.table({"sn": [1, 2], "stream_ts": pa.array([1, 2], TIMESTAMP), "v": [1, 2]})
-    match_shard(operator, events, first_window=1, after_sn=0, end_sn=2)
+    for text, predicate in (("A -> B", "v > 1"), ("A B", "v > A.v")):
+        operator = Operator(
+            name="warm_up", pattern=parse_pattern(text), define={"A": "v > 0", "B": predicate}, types={"v": pa.int64()}
+        )
+        match_shard(operator, events, Known(0, 2, NOT_HELD, 2, 1))
 
 
-def symbol_mask(operator: Operator, events: pa.Table) -> Int64s:
-    """Bit s of the result is set where the event fits step s of the pattern."""
-    fits = {symbol: _fits(predicate, events) for symbol, predicate in operator.predicates.items()}
+# Plain sequences
+
+
+def _match_plain(operator: Operator, events: pa.Table, known: Known) -> ShardMatches:
+    mask = step_mask(operator, events)
+    rows = np.flatnonzero(mask)
+    codes, keys = key_codes(operator, events, rows)
+    order, offsets = kernel.sort_by_key(codes, keys)
+    rows = rows[order]
+    sn = int64s(events["sn"])[rows]
+    matched = kernel.match(
+        kernel.Stream(offsets, mask[rows], sn, int64s(events["stream_ts"])[rows]),
+        len(operator.pattern.steps or ()),
+        operator.window,
+        within=operator.within,
+        to_next_row=operator.after_match.kind == "to next row",
+        first_window=known.first_window,
+        after_sn=known.after_sn,
+        end_sn=known.end_sn,
+    )
+    found = found_steps(operator, events, rows[matched.rows], matched.window)
+    held = sn[matched.deadline > known.watermark]
+    return ShardMatches(match_table(operator, events, None, found), np.sort(held), NOTHING)
+
+
+def step_mask(operator: Operator, events: pa.Table) -> Int64s:
+    """Bit s of the result is set where the event fits step s of a plain sequence."""
+    fits = operator.terms.row_mask(events, None)
     mask = np.zeros(events.num_rows, np.int64)
-    for step, symbol in enumerate(operator.pattern.steps):
-        mask |= fits[symbol].astype(np.int64) << step
+    for step, symbol in enumerate(operator.pattern.steps or ()):
+        bit = np.uint64(operator.pattern.symbols.index(symbol))
+        mask |= ((fits >> bit) & np.uint64(1)).astype(np.int64) << step
     return mask
 
 
-def _fits(predicate: Expression, events: pa.Table) -> Any:
-    """The predicate as booleans per event, NULL counting as false; on coded text, once per distinct value."""
-    columns = sorted(predicate.columns)
-    if len(columns) == 1 and pa.types.is_dictionary(events.schema.field(columns[0]).type):
-        coded = _one_chunk(events[columns[0]])
-        # One more entry than there are codes: it answers for NULL.
-        values = pa.concat_arrays([coded.dictionary, pa.nulls(1, coded.dictionary.type)])
-        answers = _booleans(predicate.evaluate({columns[0]: values}), len(values))
-        return answers[_codes(coded)]
-    plain = {name: _decoded(events[name]) for name in columns}
-    return _booleans(predicate.evaluate(plain), events.num_rows)
+def found_steps(operator: Operator, events: pa.Table, bound: Int64s, window: Int64s) -> Found:
+    """Matches of a plain sequence, one row of `bound` each; the last event decides."""
+    count, steps = bound.shape
+    symbols = np.array([operator.pattern.symbols.index(symbol) for symbol in operator.pattern.steps or ()], np.int64)
+    return Found(
+        offsets=np.arange(count + 1, dtype=np.int64) * steps,
+        rows=bound.ravel(),
+        symbols=np.tile(symbols, count),
+        window=window,
+        first=bound[:, 0],
+        at_ts=int64s(events["stream_ts"])[bound[:, -1]],
+        at_sn=int64s(events["sn"])[bound[:, -1]],
+        timed_out=np.zeros(count, np.bool_),
+        number=np.zeros(count, np.int64),
+        excluded=np.zeros(bound.size, np.bool_),
+    )
 
 
-def _booleans(value: Any, length: int) -> Any:
+# Everything else
+
+
+class Boundaries(NamedTuple):
+    """Stream times of the rows that close count windows: window y is closed at `ts[y - first]`."""
+
+    first: int
+    ts: Int64s
+
+
+def closing_windows(operator: Operator, known: Known) -> tuple[int, Int64s]:
+    """The count windows that a batch closes: the first one's number, and the SNs of their last positions."""
+    window = operator.window
+    if window.kind != "count" or operator.plain:
+        return known.first_window, NOTHING
+    last = (known.end_sn - window.size) // window.slide + 1
+    numbers = np.arange(known.first_window, max(last, known.first_window - 1) + 1, dtype=np.int64)
+    return known.first_window, (numbers - 1) * window.slide + window.size
+
+
+def _boundaries(operator: Operator, events: pa.Table, known: Known) -> Boundaries:
+    """From the events themselves, where they are all there is."""
+    if events.num_rows == 0:
+        return Boundaries(known.first_window, NOTHING)
+    sn, ts = int64s(events["sn"]), int64s(events["stream_ts"])
+    first, closing = closing_windows(operator, known)
+    order = np.argsort(sn)
+    place = np.searchsorted(sn[order], closing)
+    return Boundaries(first, ts[order][np.minimum(place, sn.size - 1)])
+
+
+def _match_runs(
+    operator: Operator, events: pa.Table, offsets: Int64s, known: Known, context: Int64s, boundaries: Boundaries | None
+) -> tuple[Found, Int64s, Any]:
+    """Matches (rows index into `events`), the rows the kernel saw, and which of those are held."""
+    bits = operator.terms.row_mask(events, offsets)
+    sn, ts = int64s(events["sn"]), int64s(events["stream_ts"])
+    opens = _predicate(operator.open_when, events)
+    closes = _predicate(operator.close_when, events)
+    rows = np.arange(events.num_rows) if operator.every_row else np.flatnonzero((bits != 0) | opens | closes)
+    if context.size:
+        rows = rows[~np.isin(sn[rows], context)]
+    programs = operator.terms.bind(events, offsets, rows)
+    limits, complete = operator.limits, operator.complete
+    boundaries = boundaries or _boundaries(operator, events, known)
+    out, counts, held, where = runs.find_runs(
+        runs.Rows(np.searchsorted(rows, offsets), bits[rows], sn[rows], ts[rows], opens[rows], closes[rows]),
+        operator.automaton.tables(),
+        programs,
+        _rule(operator),
+        _split(operator, known),
+        runs.Progress(known.after_sn, known.end_sn, known.since, known.watermark, complete),
+        runs.new_runs(limits.runs),
+        runs.new_runs(limits.runs),
+        new_nodes(1024, programs.aggregates.shape[0]),
+        boundaries.ts,
+        boundaries.first,
+    )
+    operator.terms.check(programs)
+    if counts[runs.ERROR]:
+        raise _limit_error(operator, events, int(rows[where]), int(counts[runs.ERROR]))
+    matches, bound = int(counts[runs.MATCHES]), int(counts[runs.BOUND])
+    head = out.head[:matches]
+    found = Found(
+        offsets=np.concatenate([[0], np.cumsum(head[:, 5])]).astype(np.int64),
+        rows=rows[out.rows[:bound]],
+        symbols=out.symbols[:bound],
+        window=head[:, 0],
+        first=rows[head[:, 1]],
+        at_ts=head[:, 2],
+        at_sn=head[:, 3],
+        timed_out=head[:, 4] != 0,
+        number=np.zeros(matches, np.int64),
+        excluded=out.excluded[:bound],
+    )
+    return found, rows, held
+
+
+def _rule(operator: Operator) -> runs.Rule:
+    index = {symbol: k for k, symbol in enumerate(operator.pattern.symbols)}
+    target = operator.after_match.symbol
+    members = operator.subsets.get(target, (target,)) if target else ()
+    # Two runs in one state have one future if no predicate looks back at what they bound.
+    merges = not (operator.all_runs or operator.terms.crossing or operator.timed_out)
+    return runs.Rule(
+        within=operator.within,
+        within_steps=operator.within_steps,
+        skip=SKIPS.index(operator.after_match.kind),
+        skip_symbols=np.uint64(sum(1 << index[symbol] for symbol in members)),
+        all_runs=operator.all_runs,
+        timed_out=operator.timed_out,
+        at_start=operator.pattern.at_start,
+        at_end=operator.pattern.at_end,
+        merges=merges,
+        dominates=merges and operator.after_match.kind == "past last row" and not (operator.within or operator.within_steps),
+        max_runs=operator.limits.runs,
+        max_length=operator.limits.length,
+        max_nodes=operator.limits.nodes,
+    )
+
+
+def _split(operator: Operator, known: Known) -> runs.Split:
+    window = operator.window
+    return runs.Split(
+        kind=WINDOWS.index(window.kind),
+        size=window.size,
+        slide=window.slide,
+        by_rows=window.by_rows,
+        first_window=known.first_window,
+        holds_all=window.overlapping and operator.after_match.consumes,
+    )
+
+
+def _limit_error(operator: Operator, events: pa.Table, row: int, error: int) -> RepriseError:
+    limits = operator.limits
+    what, value, word = {
+        runs.TOO_MANY_RUNS: (f"more than {limits.runs:,} runs at the same time", limits.runs, "runs"),
+        runs.TOO_LONG: (f"a match of more than {limits.length:,} events", limits.length, "length"),
+        runs.TOO_LARGE: (f"more than {limits.nodes:,} bound events in unfinished runs", limits.nodes, "nodes"),
+    }[error]
+    key = _key_texts(operator, events, pa.array([row]))[0].as_py()
+    where = f"key '{key}'" if operator.partition_by else "the stream"
+    event = events["sn"][row].as_py()
+    return RepriseError(
+        f"operator '{operator.name}': {where} has {what} (event {event:,}; rule: limits.{word} = {value:,}). "
+        f"Nothing of this batch was published. Bound the pattern '{operator.pattern.text}' with WITHIN or a window, "
+        f"or raise limits.{word} if memory allows."
+    )
+
+
+def _by_key(operator: Operator, events: pa.Table) -> tuple[pa.Table, Int64s]:
+    """The events by key, each in SN order, and where each key begins."""
+    if operator.partition_by is None:
+        return events, np.array([0, events.num_rows], np.int64)
+    codes, keys = key_codes(operator, events, np.arange(events.num_rows))
+    order, offsets = kernel.sort_by_key(codes, keys)
+    return events.take(pa.array(order)), offsets
+
+
+def _context(operator: Operator, offsets: Int64s, held: Any) -> Int64s:
+    """The rows that PREV will look back at: before held rows, and at the end of each key."""
+    back = operator.back
+    if not back:
+        return NOTHING
+    key_begins = np.repeat(offsets[:-1], np.diff(offsets))
+    starting = np.concatenate([np.flatnonzero(held), offsets[1:][np.diff(offsets) > 0]])
+    begins = np.concatenate([key_begins[np.flatnonzero(held)], offsets[:-1][np.diff(offsets) > 0]])
+    wanted = np.zeros(held.size, np.bool_)
+    for k in range(1, back + 1):
+        place = starting - k
+        wanted[place[place >= begins]] = True
+    return np.flatnonzero(wanted & ~held)
+
+
+def _predicate(predicate: Expression | None, events: pa.Table) -> Any:
+    if predicate is None:
+        return np.zeros(events.num_rows, np.bool_)
+    value = predicate.evaluate({name: _decoded(events[name]) for name in predicate.columns})
     if isinstance(value, pa.Scalar):
-        return np.full(length, bool(value.as_py()))
+        return np.full(events.num_rows, bool(value.as_py()))
     return np.asarray(pc.fill_null(value, False))
+
+
+def _taken(found: Found, order: Int64s) -> Found:
+    """The same matches in another order."""
+    lengths = np.diff(found.offsets)[order]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    flat = np.repeat(found.offsets[:-1][order] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    per_match = {name: getattr(found, name)[order] for name in ("window", "first", "at_ts", "at_sn", "timed_out", "number")}
+    return Found(
+        offsets=offsets, rows=found.rows[flat], symbols=found.symbols[flat], excluded=found.excluded[flat], **per_match
+    )
+
+
+def _numbered(found: Found, offsets: Int64s) -> Found:
+    """MATCH_NUMBER: 1, 2, .. within each key, in order of the first row."""
+    key = np.searchsorted(offsets, found.first, side="right")
+    first_of_key = np.searchsorted(key, key, side="left")
+    return found._replace(number=np.arange(key.size, dtype=np.int64) - first_of_key + 1)
+
+
+# What a match says
+
+
+def match_table(operator: Operator, events: pa.Table, offsets: Int64s | None, found: Found) -> pa.Table:
+    """Matches with the values people asked for; `found.rows` index into `events`."""
+    sn = int64s(events["sn"])
+    last = pa.array(found.rows[found.offsets[1:] - 1])
+    symbols = pa.DictionaryArray.from_arrays(pa.array(found.symbols.astype(np.int8)), pa.array(operator.pattern.symbols))
+    list_offsets = pa.array(found.offsets.astype(np.int32))
+    table = {
+        "y": pa.array(found.window),
+        "at_ts": pa.array(found.at_ts),
+        "at_sn": pa.array(found.at_sn),
+        "first_sn": pa.array(sn[found.first]),
+        "key": _key_texts(operator, events, last),
+        "ts": _one_chunk(events["stream_ts"]).take(last).cast(TIMESTAMP),
+        "symbols": pa.ListArray.from_arrays(list_offsets, symbols),
+        "sns": pa.ListArray.from_arrays(list_offsets, pa.array(sn[found.rows])),
+        "timed_out": pa.array(found.timed_out),
+        **operator.measured.evaluate(events, offsets, found, all_rows=False),
+    }
+    return pa.table(table)
 
 
 def key_codes(operator: Operator, events: pa.Table, rows: Int64s) -> tuple[Any, int]:
@@ -102,33 +360,8 @@ def key_codes(operator: Operator, events: pa.Table, rows: Int64s) -> tuple[Any, 
         return np.zeros(rows.size, np.int64), 1
     column = _one_chunk(events[operator.partition_by])
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    return _codes(coded)[rows], len(coded.dictionary) + 1
-
-
-def _codes(coded: pa.DictionaryArray) -> Any:
-    return np.asarray(pc.fill_null(coded.indices.cast(pa.int64()), len(coded.dictionary)))
-
-
-def match_table(operator: Operator, events: pa.Table, bound: Int64s, window: Int64s) -> pa.Table:
-    count, steps = bound.shape
-    last = pa.array(bound[:, -1])
-    sns = int64s(events["sn"])[bound.ravel()]
-    table = {
-        "y": pa.array(window),
-        "key": _key_texts(operator, events, last),
-        "ts": _one_chunk(events["stream_ts"]).take(last).cast(TIMESTAMP),
-        "sns": pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * steps), pa.array(sns)),
-    }
-    # A symbol that stands at several steps means its last event, as in SQL.
-    step_of = {symbol: step for step, symbol in enumerate(operator.pattern.steps)}
-    for name, measure in operator.measure_expressions.items():
-        columns = {}
-        for qualified in measure.columns:
-            symbol, column = qualified.split(".", 1)
-            columns[qualified] = _decoded(_one_chunk(events[column]).take(pa.array(bound[:, step_of[symbol]])))
-        value = measure.evaluate(columns)
-        table[name] = pa.repeat(value, count) if isinstance(value, pa.Scalar) else value
-    return pa.table(table)
+    codes = np.asarray(pc.fill_null(coded.indices.cast(pa.int64()), len(coded.dictionary)))
+    return codes[rows], len(coded.dictionary) + 1
 
 
 def _key_texts(operator: Operator, events: pa.Table, rows: pa.Array) -> pa.Array:

@@ -1,11 +1,12 @@
 """The splitter: which windows an event lies in, from its position alone (seed 000, section II-A).
 
-A window never depends on how many events are left after skipping. Count windows follow from the dense SN of
-the operator's input, time windows from stream time; both are half-open stretches of one axis:
+A window never depends on how many events are left after skipping. Count windows over the whole input follow from
+the dense SN, time windows from stream time; both are half-open stretches of one axis:
 
     window y covers [(y - 1) * slide, (y - 1) * slide + size)      axis: SN - 1, or microseconds since 1970
 
-so no event has to be kept only to reopen or close a window during a replay.
+so no event has to be kept only to reopen or close such a window during a replay. Count windows per key and windows
+that a predicate opens begin at an event, whose SN is their number; while one is open, all its events are kept.
 """
 
 from __future__ import annotations
@@ -21,15 +22,26 @@ NO_LOWER_BOUND = -(2**31)
 
 @dataclass(frozen=True)
 class Window:
-    """How an operator cuts its input. `none` is one window that never closes."""
+    """How an operator cuts its input. `none` is one window that never closes.
 
-    kind: Literal["none", "count", "time"] = "none"
+    `count` and `time` lie on a grid over the whole input; `keyed` are count windows per key; `opened` are windows
+    that `open_when` opens in each key, for `size` rows (`by_rows`) or microseconds.
+    """
+
+    kind: Literal["none", "count", "time", "keyed", "opened"] = "none"
     size: int = 0
     slide: int = 0
+    open_when: str | None = None
+    close_when: str | None = None
+    by_rows: bool = False
+
+    @property
+    def on_grid(self) -> bool:
+        return self.kind in ("count", "time")
 
     @property
     def overlapping(self) -> bool:
-        return self.kind != "none" and self.slide < self.size
+        return self.kind == "opened" or (self.kind != "none" and self.slide < self.size)
 
     def first_window(self) -> int:
         """The lowest window number that exists: counting starts at 1, time has no beginning."""
@@ -37,7 +49,7 @@ class Window:
 
     def first_open(self, end_sn: int, watermark: int) -> int:
         """The first window that an event after `end_sn` and not before `watermark` may still fall into."""
-        if self.kind == "none":
+        if not self.on_grid:
             return WHOLE_STREAM
         # The next event stands at SN end_sn + 1, which is axis position end_sn.
         position = end_sn if self.kind == "count" else watermark

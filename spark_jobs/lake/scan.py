@@ -22,6 +22,9 @@ from schemas import event_log
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.lake.tables import Lake
 
+# The name under which event_log's commits keep the stream time they reach.
+STREAM_TS = "ingest#stream_ts"
+
 
 @dataclass(frozen=True)
 class LogFile:
@@ -52,6 +55,17 @@ class EventLog:
             for file in self.files
             if file.first_sn <= upto and (partition_by != "key" or file.bucket % shards == shard)
         ]
+
+    def stream_ts_at(self, sn: int) -> int:
+        """The stream time that the log had reached with this SN, in microseconds."""
+        at_the_end = self.handle.transaction_version(STREAM_TS) if sn == self.last_sn else None
+        return int(self.stream_times(np.array([sn]))[0]) if at_the_end is None else at_the_end
+
+    def stream_times(self, sns: Int64s) -> Int64s:
+        """The stream time at each of some SNs, which are in order. Only row groups that may hold one are read."""
+        files = [asdict(file) for file in self.files if _any_between(sns, file.first_sn, file.last_sn)]
+        found = read_events(files, self.schema, (), sns, int(sns[-1]), int(sns[-1]), in_sn_order=True)
+        return np.asarray(found["stream_ts"].cast(pa.int64()))
 
 
 def open_log(lake: Lake, schema: pa.Schema) -> EventLog:

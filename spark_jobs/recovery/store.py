@@ -42,7 +42,7 @@ def load(lake: Lake, operator: Operator, claim: Claim) -> Savepoint:
         start_sn=first["start_sn"],
         end_sn=first["end_sn"],
         watermark=first["watermark"],
-        shards=tuple(ShardSavepoint(row["shard"], row["trim_sn"], row["skip"]) for row in rows),
+        shards=tuple(ShardSavepoint(row["shard"], row["trim_sn"], row["skip"], row["context"]) for row in rows),
     )
 
 
@@ -57,8 +57,9 @@ def _row(savepoint: Savepoint, shard: ShardSavepoint, attempt: int) -> dict[str,
         "seed_ordinal": savepoint.seed.ordinal,
         "trim_sn": shard.trim_sn,
         "skip": shard.skip,
+        "context": shard.context,
         "start_sn": savepoint.start_sn,
         "end_sn": savepoint.end_sn,
         "watermark": savepoint.watermark,
-        "bytes": len(shard.skip),
+        "bytes": len(shard.skip) + len(shard.context),
     }

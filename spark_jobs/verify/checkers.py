@@ -136,8 +136,10 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 
 def _content(table: pa.Table) -> Any:
     """What a match says besides its numbers and events, as one comparable text per row."""
-    names = [name for name in table.column_names if name in ("key", "ts") or name not in complex_events.FIXED_NAMES]
+    named = ("key", "ts", "timed_out")
+    names = [name for name in table.column_names if name in named or name not in complex_events.FIXED_NAMES]
     texts = [pc.fill_null(pc.cast(table[name], pa.string()), "NULL") for name in sorted(names)]
+    texts.append(pc.binary_join(table["symbols"].combine_chunks().cast(pa.list_(pa.string())), " "))
     return pc.binary_join_element_wise(*texts, " | ").to_pandas().astype(str)
 
 

@@ -69,13 +69,13 @@ def verify(pipeline: Pipeline, lake: Lake) -> list[Verification]:
     return done
 
 
-def make_reference(pipeline: Pipeline, operator: Operator, lake: Lake, log: EventLog) -> pa.Table:
-    """The reference output over the whole log; its file name says what it covers, so it is made once."""
-    name = f"{operator.name}-{pipeline.fingerprint(operator.name)}-{log.last_sn}.parquet"
+def make_reference(pipeline: Pipeline, operator: Operator, lake: Lake, log: EventLog, end_sn: int) -> pa.Table:
+    """The reference output over the log up to `end_sn`; its file name says what it covers, so it is made once."""
+    name = f"{operator.name}-{pipeline.fingerprint(operator.name)}-{end_sn}.parquet"
     file = lake.root / "_reference" / name
     if not _readable(file):
-        files = log.shard_files(0, 1, None, log.last_sn)
-        events = read_events(files, log.schema, operator.columns, np.empty(0, np.int64), 0, log.last_sn, in_sn_order=True)
+        files = log.shard_files(0, 1, None, end_sn)
+        events = read_events(files, log.schema, operator.columns, np.empty(0, np.int64), 0, end_sn, in_sn_order=True)
         file.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(f"{file}.partial")
         pq.write_table(reference_events(operator, events), partial)
@@ -98,10 +98,10 @@ def _verify_operator(pipeline: Pipeline, operator: Operator, lake: Lake, log: Ev
     evidence = Evidence(
         # The version the savepoint belongs to: a detection that goes on meanwhile must not look like a false positive.
         actual=lake.read_version("complex_events", table, where=pc.field("operator") == operator.name),
-        expected=make_reference(pipeline, operator, lake, log),
+        expected=make_reference(pipeline, operator, lake, log, savepoint.end_sn),
         detected_sn=savepoint.end_sn,
         log_sn=log.last_sn,
-        reference_sn=log.last_sn,
+        reference_sn=savepoint.end_sn,
         faults_armed=len(plan.armed()),
         faults_fired=len(plan.fired()),
     )

@@ -1,8 +1,10 @@
-"""The reference run: the whole log in one pass, with none of the recovery code and none of the engine's kernel.
+"""The reference run: the whole log in one pass, with none of the recovery code.
 
-A plain automaton walks every window of every key event by event and keeps a list of runs (seed 000, figure 5,
-with WITHIN). It is slower than the engine's kernel and has another shape on purpose: agreement of the two is
-evidence, not tautology.
+For plain sequences it has a kernel of its own: a plain automaton walks every window of every key event by event and keeps a
+list of runs (seed 000, figure 5, with WITHIN). It is slower than the engine's and has another shape on purpose:
+agreement of the two is evidence, not tautology. For the rest of the language the reference is the engine's matcher over
+the whole log at once, without batches, savepoints, shards or residuals; what that matcher finds is held
+against a brute-force oracle in the tests.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
-from spark_jobs.cep.matcher import int64s, key_codes, match_table, symbol_mask
+from spark_jobs.cep.arrays import NOT_HELD
+from spark_jobs.cep.compiled import allocating
+from spark_jobs.cep.matcher import Known, found_steps, int64s, key_codes, match_shard, match_table, step_mask
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, number
 
@@ -21,7 +24,18 @@ from spark_jobs.cep.sequencer import Seed, number
 def reference_events(operator: Operator, events: pa.Table) -> pa.Table:
     """The complex events of a failure-free run over `events`, which hold the whole log in SN order."""
     events = events.unify_dictionaries().combine_chunks()
-    mask = symbol_mask(operator, events)
+    matches = _walked(operator, events) if operator.plain else _at_once(operator, events)
+    return number(operator, Seed(), 0, [matches])[0]
+
+
+def _at_once(operator: Operator, events: pa.Table) -> pa.Table:
+    watermark = int(int64s(events["stream_ts"])[-1]) if events.num_rows else NOT_HELD
+    known = Known(0, events.num_rows, NOT_HELD, watermark, operator.window.first_window())
+    return match_shard(operator, events, known).matches
+
+
+def _walked(operator: Operator, events: pa.Table) -> pa.Table:
+    mask = step_mask(operator, events)
     codes, _ = key_codes(operator, events, np.arange(events.num_rows))
     by_key = np.argsort(codes, kind="stable")
     sn, ts = int64s(events["sn"])[by_key], int64s(events["stream_ts"])[by_key]
@@ -31,16 +45,15 @@ def reference_events(operator: Operator, events: pa.Table) -> pa.Table:
         mask[by_key],
         axis,
         ts,
-        len(operator.pattern.steps),
+        len(operator.pattern.steps or ()),
         operator.window.kind != "none",
         operator.window.size,
         operator.window.slide,
         1 if operator.window.kind == "count" else -(2**62),
         operator.within,
-        operator.to_next_row,
+        operator.after_match.kind == "to next row",
     )
-    matches = match_table(operator, events, by_key[rows], windows)
-    return number(operator, Seed(), 0, [matches])[0]
+    return match_table(operator, events, None, found_steps(operator, events, by_key[rows], windows))
 
 
 def warm_up() -> None:
@@ -49,7 +62,7 @@ def warm_up() -> None:
     _walk(one, one, one, one, 1, False, 0, 0, 1, 0, False)
 
 
-@njit(cache=True)
+@allocating
 def _walk(
     key: Any,
     mask: Any,
@@ -90,7 +103,7 @@ def _walk(
     return rows, np.array(out_windows, dtype=np.int64)
 
 
-@njit(cache=True)
+@allocating
 def _run(
     mask: Any,
     ts: Any,

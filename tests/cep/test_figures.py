@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from spark_jobs.cep.sequencer import Seed
 from spark_jobs.recovery.savepoint import Savepoint, ShardSavepoint, fresh_savepoint
-from tests.cep.cases import numbered, operator_of
+from tests.cep import engine
+from tests.cep.engine import operator_of, step
 from tests.cep.oracle import Case, Event
-from tests.recovery.test_residual_law import step
 
 # "ef" in count windows of five events, sliding by two (figure 6).
-FIGURE_6 = Case("ef", "count", size=5, slide=2)
+FIGURE_6 = Case("E -> F", "count", size=5, slide=2)
 # Every event matches in every window that contains it; windows of four, sliding by one (figure 8).
-FIGURE_8 = Case("e", "count", size=4, slide=1)
+FIGURE_8 = Case("E", "count", size=4, slide=1)
+
+
+def numbered(events: pa.Table) -> list[tuple[int, int, int, tuple[int, ...]]]:
+    return [row[:4] for row in engine.numbered(events)]
 
 
 def stream(letters: str) -> list[Event]:
@@ -27,7 +32,7 @@ def test_figure_6_the_event_f_completes_theta_1_and_theta_2_in_windows_2_and_3()
     assert numbered(events) == [(1, 2, 1, (5, 6)), (1, 3, 2, (5, 6))]
 
 
-def pairs(events: object) -> list[tuple[int, int]]:
+def pairs(events: pa.Table) -> list[tuple[int, int]]:
     return [(x, y) for x, y, _, _ in numbered(events)]
 
 
@@ -68,7 +73,7 @@ def test_figure_8a_a_scalar_sequencer_would_stamp_wrong_numbers() -> None:
 
 def test_the_stream_marked_with_a_dagger_skips_2_to_3_and_5_to_9() -> None:
     """a1 a2 a3 b4 a5 b6 d7 d8 b9 c10 under "abc": before c10 arrives, a1 and b4 are held."""
-    operator = operator_of(Case("abc"))
+    operator = operator_of(Case("A -> B -> C"))
     _, savepoint = step(operator, fresh_savepoint(operator), stream("aaababddbc"), 9, 1)
     assert savepoint.residual().tolist() == [1, 4]
     (shard,) = savepoint.shards
@@ -77,7 +82,7 @@ def test_the_stream_marked_with_a_dagger_skips_2_to_3_and_5_to_9() -> None:
 
 
 def test_after_the_match_nothing_is_held() -> None:
-    operator = operator_of(Case("abc"))
+    operator = operator_of(Case("A -> B -> C"))
     events, savepoint = step(operator, fresh_savepoint(operator), stream("aaababddbc"), 10, 1)
     assert numbered(events) == [(1, 1, 1, (1, 4, 10))]
     assert savepoint.residual().size == 0

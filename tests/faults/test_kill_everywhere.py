@@ -44,7 +44,7 @@ def undisturbed(ingested: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
     pipeline = parse_pipeline(PIPELINE, "small.yaml")
     lake = drill_copy(ingested, tmp_path_factory.mktemp("reference"))
     log = open_log(lake, pipeline.source.schema)
-    rows = make_reference(pipeline, pipeline.built["probing"], lake, log).drop(["batch"]).to_pylist()
+    rows = make_reference(pipeline, pipeline.built["probing"], lake, log, log.last_sn).drop(["batch"]).to_pylist()
     assert len(rows) > 50, "a reference without matches would prove nothing"
     return rows
 

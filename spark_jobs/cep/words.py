@@ -1,0 +1,125 @@
+"""The words that pipelines, the builder and SQL share: durations, windows, and where to go on after a match."""
+
+from __future__ import annotations
+
+import re
+
+from spark_jobs.cep.operator import SKIPS, AfterMatch
+from spark_jobs.cep.windows import Window
+from spark_jobs.errors import suggest
+
+UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+SQL_UNITS = {
+    "MICROSECOND": UNITS["us"],
+    "MILLISECOND": UNITS["ms"],
+    "SECOND": UNITS["s"],
+    "MINUTE": UNITS["min"],
+    "HOUR": UNITS["h"],
+    "DAY": UNITS["d"],
+    "WEEK": 7 * UNITS["d"],
+}
+# Larger than any use, and far from where 64-bit arithmetic with time stamps would overflow.
+LONGEST = 365_250 * UNITS["d"]
+# A count beyond this is a slip, and far from where 64-bit positions would overflow.
+LARGEST_COUNT = 2**53
+# A number with more digits than this is longer than LONGEST in every unit, and Python need not even read it.
+_DIGITS = 20
+
+
+def duration(text: str) -> int:
+    """`10 min` in microseconds."""
+    found = re.fullmatch(r"\s*([0-9]+)\s*([A-Za-z]*)\s*", text)
+    if not found or not found[1].strip("0"):
+        raise ValueError(f"'{text}' is not a duration; write a positive number and a unit, such as '10 min'")
+    if not found[2]:
+        raise ValueError(f"in '{text}' a unit is missing{units_hint(found[1])}")
+    if found[2] not in UNITS:
+        meant = [unit for unit in ("ms", "min", "s", "h", "d") if found[2].lower().startswith(unit)]
+        hint = f"; did you mean '{meant[0]}'?" if meant else suggest(found[2], list(UNITS))
+        raise ValueError(f"in '{text}' unit '{found[2]}' is not known{hint}")
+    return _bounded(found[1], UNITS[found[2]], text)
+
+
+def interval(number: str, unit: str) -> int:
+    """INTERVAL 'number' unit, in microseconds; the unit in singular or plural."""
+    if not re.fullmatch(r"[0-9]+", number) or not number.strip("0"):
+        raise ValueError(f"INTERVAL '{number}' is not a positive whole number")
+    word = unit.upper().removesuffix("S")
+    if word in ("MONTH", "YEAR", "QUARTER"):
+        raise ValueError(f"a {word} has no fixed length; write the interval in days")
+    if word not in SQL_UNITS:
+        raise ValueError(f"unit '{unit}' is not known{suggest(word, list(SQL_UNITS))}")
+    return _bounded(number, SQL_UNITS[word], f"{number} {unit}")
+
+
+def interval_text(micros: int) -> str:
+    """The SQL interval, in the largest unit that keeps it whole."""
+    for unit, size in reversed(SQL_UNITS.items()):
+        if micros % size == 0 and unit != "WEEK":
+            return f"INTERVAL '{micros // size}' {unit}"
+    raise AssertionError("every whole number is one of microseconds")
+
+
+def skip_policy(text: str) -> AfterMatch:
+    """'to first A' and the like, as pipelines and the builder write them."""
+    words = text.split()
+    kind = " ".join(words[:2]).lower()
+    if kind in ("to first", "to last") and len(words) == 3:
+        return AfterMatch(kind, words[2])  # type: ignore[arg-type]  # one of the two, as just tested
+    whole = " ".join(words).lower()
+    if whole in ("past last row", "to next row", "none"):
+        return AfterMatch(whole)  # type: ignore[arg-type]  # one of the three
+    if kind in ("to first", "to last"):
+        raise ValueError(f"'{text}' needs one symbol, as in '{kind} A'")
+    raise ValueError(f"'{text}' is not supported{suggest(whole, list(SKIPS))}")
+
+
+def window_of(
+    *,
+    count: int | None = None,
+    time: str | None = None,
+    slide: int | str | None = None,
+    per_key: bool = False,
+    open_when: str | None = None,
+    close_when: str | None = None,
+    rows: int | None = None,
+) -> Window:
+    """A window from the words of pipelines and the builder."""
+    kinds = "a window is either {count: 1000, slide: 50} or {time: 1 h, slide: 5 min} or {open_when: .., rows: 10}"
+    if open_when is not None:
+        if (rows is None) == (time is None) or count is not None:
+            raise ValueError("a window that a predicate opens needs either rows: 10 or time: 5 min, so that it ends")
+        if slide is not None or per_key:
+            raise ValueError("a window that a predicate opens does not slide: every row that opens one has its own, per key")
+        size = _positive(rows, "rows") if rows is not None else duration(str(time))
+        return Window("opened", size, size, open_when, close_when, by_rows=rows is not None)
+    if close_when is not None or rows is not None:
+        raise ValueError(f"close_when and rows belong to open_when; {kinds}")
+    if (count is None) == (time is None):
+        raise ValueError(kinds)
+    if count is not None:
+        if isinstance(slide, str) or (slide is not None and not 1 <= slide <= LARGEST_COUNT):
+            raise ValueError(f"a count window slides by a positive number of events, not by '{slide}'")
+        return Window("keyed" if per_key else "count", _positive(count, "count"), slide or count)
+    if per_key:
+        raise ValueError("only a count window can count per key; time is the same for all keys")
+    if isinstance(slide, int):
+        raise ValueError(f"a time window slides by a duration, not by {slide}{units_hint(str(slide))}")
+    size = duration(str(time))
+    return Window("time", size, duration(slide) if slide else size)
+
+
+def _positive(number: int, what: str) -> int:
+    if isinstance(number, bool) or not 1 <= number <= LARGEST_COUNT:
+        raise ValueError(f"{what} is a positive number of events, not {number}")
+    return number
+
+
+def units_hint(number: str) -> str:
+    return f"; write '{number} ms' or another of {', '.join(UNITS)}"
+
+
+def _bounded(number: str, unit: int, text: str) -> int:
+    if len(number.lstrip("0")) > _DIGITS or int(number) * unit > LONGEST:
+        raise ValueError(f"'{text}' is longer than 1,000 years; leave it out for no limit")
+    return int(number) * unit

@@ -1,0 +1,347 @@
+"""Queries over Spark DataFrames: the rows of a key meet in one task, and the engine does the rest there.
+
+Everything a user can get wrong is found on the driver, from the schema alone, before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+
+from spark_jobs.cep.arrays import Found, Int64s
+from spark_jobs.cep.matcher import TIMESTAMP, Complete, int64s, match_complete
+from spark_jobs.cep.measures import Measures
+from spark_jobs.cep.operator import Operator
+from spark_jobs.cep.query import KEY, SN, STREAM_TS, TIMED_OUT, Order, Query
+from spark_jobs.cep.sql import split_match_recognize
+from spark_jobs.errors import RepriseError
+
+# A task holds its rows in memory: at 100 bytes each this is 5 GB, and as much again while it sorts them.
+MAX_ROWS = 50_000_000
+# Arrow addresses the bytes of one column of text with 32 bits.
+_MAX_TEXT_BYTES = 2**31 - 1
+# Rows handed to Spark at once: enough to make the fixed cost of a batch small.
+_BATCH_ROWS = 65_536
+
+
+def match(df: DataFrame, query: str | Query, *, max_rows: int = MAX_ROWS) -> DataFrame:
+    """The matches in `df` of a query, given as SQL text or made by the builder. Lazy, as all of Spark.
+
+    `SELECT .. FROM name MATCH_RECOGNIZE (..)`: the clause is applied to `df`, whatever the name, and Spark runs the SQL
+    around it. The rows of `df` are shuffled by the PARTITION BY columns; without PARTITION BY, and with windows that count
+    rows of the whole input (`ROWS n` without `PER KEY`), one task gets all rows. A task with more than `max_rows` rows fails
+    and names its biggest key.
+
+    Rows are sorted by ORDER BY, then by the columns the query names, then by all others, so the result does not depend on
+    how Spark splits the input. The first ORDER BY column is the time if it is a time stamp or date, ascending; otherwise
+    WITHIN and windows by time are refused. Rows without a time count as at the time before them, or the first one known.
+    TIMESTAMP_NTZ columns and the literals of the clause are taken as UTC.
+
+    ONE ROW PER MATCH gives the PARTITION BY columns and the measures; ALL ROWS PER MATCH the PARTITION BY and ORDER BY columns,
+    the measures and all other columns. TIMED OUT adds a column `timed_out`. In measures, all integers are BIGINT and
+    all floating-point numbers DOUBLE. Within a task, rows come by key and first row of their match.
+    """
+    if isinstance(query, str):
+        outer, query = split_match_recognize(query)
+        return df.sparkSession.sql(outer, matches=_matches(df, query, max_rows))
+    return _matches(df, query, max_rows)
+
+
+def _matches(df: DataFrame, query: Query, max_rows: int) -> DataFrame:
+    plan = _plan(df.schema, query, max_rows)
+    rows = df.select([_column(name) for name in plan.columns])
+    if query.partition_by and not query.one_stream:
+        rows = rows.repartition(*[_column(name) for name in query.partition_by])
+    else:
+        rows = rows.repartition(1)
+    return rows.mapInArrow(_task(plan), plan.schema)
+
+
+def _column(name: str) -> Any:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a task needs to know."""
+
+    query: Query
+    operator: Operator
+    columns: tuple[str, ...]  # of the input, in order of their weight for ties
+    schema: T.StructType
+    max_rows: int
+
+
+def _plan(schema: T.StructType, query: Query, max_rows: int) -> _Plan:
+    names = schema.names
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise RepriseError(f"the DataFrame has two columns '{twice[0]}'; rename one of them before matching")
+    types = {f.name: known for f in schema.fields if (known := _engine_type(f.dataType)) is not None}
+    operator = query.operator(types, columns=[name for name in names if name not in types])
+    named = {*query.partition_by, *(order.column for order in query.order_by), *operator.columns}
+    used = [name for name in names if name in named]
+    others = [name for name in names if name not in named] if query.all_rows else []
+    measured = {name: _measure_type(query, schema, operator, name) for name in query.measures}
+    if query.timed_out:
+        measured[TIMED_OUT] = T.BooleanType()
+    fields = [
+        T.StructField(name, measured[name]) if name in measured else schema[name] for name in query.output([*used, *others])
+    ]
+    return _Plan(query, operator, (*used, *others), T.StructType(fields), max_rows)
+
+
+def _engine_type(type_: T.DataType) -> pa.DataType | None:
+    """The type as expressions see it; None for columns that are only handed on."""
+    if isinstance(type_, T.IntegralType):
+        return pa.int64()
+    if isinstance(type_, T.FractionalType) and not isinstance(type_, T.DecimalType):
+        return pa.float64()
+    if isinstance(type_, T.DecimalType):
+        return pa.decimal128(type_.precision, type_.scale)
+    if isinstance(type_, (T.StringType, T.VarcharType, T.CharType)):
+        return pa.string()
+    fixed: dict[type[T.DataType], pa.DataType] = {
+        T.BooleanType: pa.bool_(),
+        T.DateType: pa.date32(),
+        T.TimestampType: TIMESTAMP,
+        T.TimestampNTZType: TIMESTAMP,
+    }
+    return fixed.get(type(type_))
+
+
+def _measure_type(query: Query, schema: T.StructType, operator: Operator, name: str) -> T.DataType:
+    type_ = operator.measured.types[name]
+    if pa.types.is_null(type_):
+        raise query.error(f"'{name}' is always NULL, so it has no type", f"measures.{name}")
+    if pa.types.is_duration(type_):
+        return T.DayTimeIntervalType()
+    if pa.types.is_timestamp(type_):
+        # A measure over time stamps without a zone has none either.
+        alone = Measures.parse({name: query.measures[name]}, operator.pattern.symbols, operator.subsets, operator.types, True)
+        times = [schema[column].dataType for column in alone.columns if pa.types.is_timestamp(operator.types[column])]
+        if times and all(isinstance(time, T.TimestampNTZType) for time in times):
+            return T.TimestampNTZType()
+    return from_arrow_type(type_)
+
+
+def _task(plan: _Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = _collected(plan, batches)
+        if table is not None:
+            yield from _output(plan, table).to_batches(max_chunksize=_BATCH_ROWS)
+
+    return run
+
+
+def _collected(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
+    """All rows of the task; None if there are none."""
+    parts: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        parts.append(batch)
+        rows += batch.num_rows
+        if rows > plan.max_rows:
+            raise _too_much(plan, pa.Table.from_batches(parts), f"more than {plan.max_rows:,} rows")
+    if not rows:
+        return None
+    table = pa.Table.from_batches(parts)
+    for name in table.column_names:
+        kind = table.schema.field(name).type
+        if (pa.types.is_string(kind) or pa.types.is_binary(kind)) and table[name].nbytes > _MAX_TEXT_BYTES:
+            raise _too_much(plan, table, f"more than 2 GB of text in column '{name}'")
+    return table
+
+
+def _too_much(plan: _Plan, table: pa.Table, what: str) -> RepriseError:
+    if not plan.query.partition_by:
+        return RepriseError(f"one task would hold {what}, because there is no PARTITION BY; give one, or raise max_rows")
+    codes, texts = _keys(table, plan.query.partition_by)
+    counts = np.bincount(codes)
+    rows, key = int(counts.max()), texts[int(counts.argmax())].as_py()
+    return RepriseError(
+        f"one task would hold {what}; its biggest key, {key}, has {rows:,} of {table.num_rows:,} read. "
+        "Use more shuffle partitions (spark.sql.shuffle.partitions), a finer PARTITION BY, or raise max_rows if memory allows."
+    )
+
+
+def _output(plan: _Plan, table: pa.Table) -> pa.Table:
+    query, operator = plan.query, plan.operator
+    key = _keys(table, query.partition_by) if query.partition_by else None
+    order = _in_order(table, query.order_by, None if key is None else key[0])
+    table = table.take(pa.array(order))
+    columns: dict[str, Any] = {
+        SN: pa.array(np.arange(1, table.num_rows + 1)),
+        STREAM_TS: _stream_time(table, query, operator),
+    }
+    if key is not None:
+        columns[KEY] = pa.DictionaryArray.from_arrays(pa.array(key[0][order].astype(np.int32)), key[1])
+    for name in operator.columns:
+        if name != KEY:
+            columns[name] = _as_engine(table[name], operator.types[name])
+    complete = match_complete(operator, pa.table(columns))
+    rows, values = _all_rows(plan, complete) if query.all_rows else _one_row(plan, complete)
+    given = table.take(pa.array(rows))
+    fields = to_arrow_schema(plan.schema, timezone="UTC")
+    return pa.table({
+        name: _as_spark(values[name], fields.field(name).type) if name in values else given[name] for name in plan.schema.names
+    })
+
+
+def _as_engine(column: Any, type_: pa.DataType) -> Any:
+    if pa.types.is_timestamp(column.type) and column.type.tz is None:
+        return column.cast(pa.timestamp("us")).cast(pa.int64()).cast(type_)
+    return column.cast(type_)
+
+
+def _as_spark(values: Any, type_: pa.DataType) -> Any:
+    if pa.types.is_timestamp(type_) and type_.tz is None:
+        return values.cast(pa.int64()).cast(type_)
+    return values.cast(type_)
+
+
+def _one_row(plan: _Plan, complete: Complete) -> tuple[Int64s, dict[str, Any]]:
+    """A row per match: which row of the input its key is taken from, and its measures."""
+    events, offsets, found = complete
+    values = plan.operator.measured.evaluate(events, offsets, found, all_rows=False)
+    return int64s(events[SN])[found.first] - 1, {**values, TIMED_OUT: pa.array(found.timed_out)}
+
+
+def _all_rows(plan: _Plan, complete: Complete) -> tuple[Int64s, dict[str, Any]]:
+    """A row per bound row, per empty match and per row of no match, as far as wanted, in order of the match's first row."""
+    events, offsets, found = complete
+    shown = np.flatnonzero(~found.excluded)
+    match_of = np.repeat(np.arange(found.first.size), np.diff(found.offsets))[shown]
+    empty = np.flatnonzero(np.diff(found.offsets) == 0) if plan.query.empty else np.empty(0, np.int64)
+    lonely = _unmatched(events.num_rows, found) if plan.query.unmatched else np.empty(0, np.int64)
+    rows = np.concatenate([found.rows[shown], found.first[empty], lonely])
+    first = np.concatenate([found.first[match_of], found.first[empty], lonely])
+    match = np.concatenate([match_of, empty, np.full(lonely.size, -1)])
+    order = np.lexsort((np.arange(rows.size), match, first))
+    bound = plan.operator.measured.evaluate(events, offsets, found, all_rows=True)
+    whole = plan.operator.measured.evaluate(events, offsets, found, all_rows=False) if empty.size else {}
+    values: dict[str, Any] = {}
+    for name, value in bound.items():
+        parts = [_one_chunk(value).take(pa.array(shown))]
+        parts.append(_one_chunk(whole[name]).take(pa.array(empty)) if whole else parts[0].slice(0, 0))
+        parts.append(pa.nulls(lonely.size, parts[0].type))
+        values[name] = pa.concat_arrays(parts).take(pa.array(order))
+    late = np.concatenate([found.timed_out[match_of], found.timed_out[empty], np.zeros(lonely.size, np.bool_)])
+    values[TIMED_OUT] = pa.array(late[order], mask=match[order] < 0)
+    return int64s(events[SN])[rows[order]] - 1, values
+
+
+def _unmatched(count: int, found: Found) -> Int64s:
+    """Rows that no match contains and at which no empty match stands."""
+    contained = np.zeros(count, np.bool_)
+    contained[found.rows] = True
+    contained[found.first] = True
+    return np.flatnonzero(~contained)
+
+
+def _keys(table: pa.Table, columns: Sequence[str]) -> tuple[Int64s, pa.Array]:
+    """The key of each row as a number from 0, in order of the keys' values, NULL first; and the keys as text."""
+    codes, _ = _coded(table[columns[0]])
+    for name in columns[1:]:
+        more, count = _coded(table[name])
+        codes = np.unique(codes * count + more, return_inverse=True)[1]
+    example = np.unique(codes, return_index=True)[1]
+    parts = [pc.fill_null(table[name].take(pa.array(example)).cast(pa.string()), "NULL").combine_chunks() for name in columns]
+    return codes, _one_chunk(pc.binary_join_element_wise(*parts, ", ")) if len(parts) > 1 else _one_chunk(parts[0])
+
+
+def _coded(column: Any) -> tuple[Int64s, int]:
+    column = _one_chunk(column)
+    if pa.types.is_floating(column.type):
+        column = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 is 0.0, as it is to Spark's shuffle
+    coded = column.dictionary_encode(null_encoding="encode")
+    values = pa.table({"v": coded.dictionary})
+    order = np.asarray(pc.sort_indices(values, sort_keys=[("v", "ascending", "at_start")]))
+    rank = np.empty(order.size, np.int64)
+    rank[order] = np.arange(order.size)
+    return rank[np.asarray(coded.indices)], order.size
+
+
+def _in_order(table: pa.Table, order_by: Sequence[Order], codes: Int64s | None) -> Int64s:
+    """Row numbers in a total order: ORDER BY, then the key, then, where that leaves ties, all columns."""
+    columns: list[Any] = []
+    keys: list[tuple[str, str, str]] = []
+
+    def add(column: Any, descending: bool = False, nulls_first: bool = True) -> None:
+        keys.append((str(len(columns)), "descending" if descending else "ascending", "at_start" if nulls_first else "at_end"))
+        columns.append(column)
+
+    for order in order_by:
+        column = _one_chunk(table[order.column])
+        if pa.types.is_floating(column.type):  # NaN is larger than every number, as in Spark
+            nan = pc.is_nan(column)
+            add(nan, order.descending, order.nulls_first)
+            column = pc.if_else(pc.fill_null(nan, False), pa.scalar(0.0, column.type), column)
+        add(column, order.descending, order.nulls_first)
+    if codes is not None:
+        add(pa.array(codes))
+    found = _sort(columns, keys)
+    if columns and not _has_ties(columns, found):
+        return found
+    named = {order.column for order in order_by}
+    for name in table.column_names:
+        if name not in named:
+            add(_sortable(_one_chunk(table[name])))
+    return _sort(columns, keys) if columns else np.arange(table.num_rows)
+
+
+def _sort(columns: list[Any], keys: list[tuple[str, str, str]]) -> Int64s:
+    if not columns:
+        return np.empty(0, np.int64)
+    table = pa.table({str(number): column for number, column in enumerate(columns)})
+    return np.asarray(pc.sort_indices(table, sort_keys=keys)).astype(np.int64)
+
+
+def _has_ties(columns: list[Any], order: Int64s) -> bool:
+    same = np.ones(max(order.size - 1, 0), np.bool_)
+    for column in columns:
+        ahead, behind = column.take(pa.array(order[:-1])), column.take(pa.array(order[1:]))
+        both_null = pc.and_(pc.is_null(ahead), pc.is_null(behind))
+        same &= np.asarray(pc.or_(pc.fill_null(pc.equal(ahead, behind), False), both_null))
+    return bool(same.any())
+
+
+def _sortable(column: Any) -> Any:
+    """The column, or its text where Arrow has no order for the type."""
+    kind = column.type
+    plain = (
+        pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    )  # fmt: skip
+    if plain and not pa.types.is_interval(kind):
+        return column
+    return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+
+
+def _stream_time(table: pa.Table, query: Query, operator: Operator) -> Any:
+    """The largest time so far; where no order gives a time, all rows have the same."""
+    if not query.has_time(operator.types):
+        return pa.array(np.zeros(table.num_rows, np.int64)).cast(TIMESTAMP)
+    column = _one_chunk(table[query.order_by[0].column])
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("us"))
+    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    known = micros.drop_null()
+    start = int(known[0].as_py()) if len(known) else 0
+    times = np.maximum.accumulate(np.asarray(pc.fill_null(micros, start)))
+    return pa.array(times).cast(TIMESTAMP)
+
+
+def _one_chunk(column: Any) -> Any:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
