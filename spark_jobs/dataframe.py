@@ -17,10 +17,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
-from spark_jobs.cep.arrays import Found, Int64s
-from spark_jobs.cep.matcher import TIMESTAMP, Complete, int64s, match_complete
+from spark_jobs.cep.arrays import Int64s
+from spark_jobs.cep.matcher import TIMESTAMP, int64s, match_complete
 from spark_jobs.cep.measures import Measures
 from spark_jobs.cep.operator import Operator
+from spark_jobs.cep.output import all_rows, one_row
 from spark_jobs.cep.query import KEY, SN, STREAM_TS, TIMED_OUT, Order, Query
 from spark_jobs.cep.sql import split_match_recognize
 from spark_jobs.errors import RepriseError
@@ -189,8 +190,12 @@ def _output(plan: _Plan, table: pa.Table) -> pa.Table:
         if name != KEY:
             columns[name] = _as_engine(table[name], operator.types[name])
     complete = match_complete(operator, pa.table(columns))
-    rows, values = _all_rows(plan, complete) if query.all_rows else _one_row(plan, complete)
-    given = table.take(pa.array(rows))
+    rows, values = (
+        all_rows(operator, complete, empty=query.empty, unmatched=query.unmatched)
+        if query.all_rows
+        else one_row(operator, complete)
+    )
+    given = table.take(pa.array(int64s(complete.events[SN])[rows] - 1))
     fields = to_arrow_schema(plan.schema, timezone="UTC")
     return pa.table({
         name: _as_spark(values[name], fields.field(name).type) if name in values else given[name] for name in plan.schema.names
@@ -207,45 +212,6 @@ def _as_spark(values: Any, type_: pa.DataType) -> Any:
     if pa.types.is_timestamp(type_) and type_.tz is None:
         return values.cast(pa.int64()).cast(type_)
     return values.cast(type_)
-
-
-def _one_row(plan: _Plan, complete: Complete) -> tuple[Int64s, dict[str, Any]]:
-    """A row per match: which row of the input its key is taken from, and its measures."""
-    events, offsets, found = complete
-    values = plan.operator.measured.evaluate(events, offsets, found, all_rows=False)
-    return int64s(events[SN])[found.first] - 1, {**values, TIMED_OUT: pa.array(found.timed_out)}
-
-
-def _all_rows(plan: _Plan, complete: Complete) -> tuple[Int64s, dict[str, Any]]:
-    """A row per bound row, per empty match and per row of no match, as far as wanted, in order of the match's first row."""
-    events, offsets, found = complete
-    shown = np.flatnonzero(~found.excluded)
-    match_of = np.repeat(np.arange(found.first.size), np.diff(found.offsets))[shown]
-    empty = np.flatnonzero(np.diff(found.offsets) == 0) if plan.query.empty else np.empty(0, np.int64)
-    lonely = _unmatched(events.num_rows, found) if plan.query.unmatched else np.empty(0, np.int64)
-    rows = np.concatenate([found.rows[shown], found.first[empty], lonely])
-    first = np.concatenate([found.first[match_of], found.first[empty], lonely])
-    match = np.concatenate([match_of, empty, np.full(lonely.size, -1)])
-    order = np.lexsort((np.arange(rows.size), match, first))
-    bound = plan.operator.measured.evaluate(events, offsets, found, all_rows=True)
-    whole = plan.operator.measured.evaluate(events, offsets, found, all_rows=False) if empty.size else {}
-    values: dict[str, Any] = {}
-    for name, value in bound.items():
-        parts = [_one_chunk(value).take(pa.array(shown))]
-        parts.append(_one_chunk(whole[name]).take(pa.array(empty)) if whole else parts[0].slice(0, 0))
-        parts.append(pa.nulls(lonely.size, parts[0].type))
-        values[name] = pa.concat_arrays(parts).take(pa.array(order))
-    late = np.concatenate([found.timed_out[match_of], found.timed_out[empty], np.zeros(lonely.size, np.bool_)])
-    values[TIMED_OUT] = pa.array(late[order], mask=match[order] < 0)
-    return int64s(events[SN])[rows[order]] - 1, values
-
-
-def _unmatched(count: int, found: Found) -> Int64s:
-    """Rows that no match contains and at which no empty match stands."""
-    contained = np.zeros(count, np.bool_)
-    contained[found.rows] = True
-    contained[found.first] = True
-    return np.flatnonzero(~contained)
 
 
 def _keys(table: pa.Table, columns: Sequence[str]) -> tuple[Int64s, pa.Array]:

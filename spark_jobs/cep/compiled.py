@@ -1,7 +1,7 @@
 """How kernels are compiled: once per host and version of their sources, then loaded from a cache beside them.
 
 numba notices a change of the file a kernel stands in, not of the files it calls into; the folder of the cache is
-therefore named after all sources of the engine.
+therefore named after all sources that kernels share.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _HERE = Path(__file__).parent
 
 
+# What kernels in other files are made of: functions they call, constants, and the tuples of arrays they are given.
+_SHARED = ("arrays", "automaton", "bytecode", "compiled", "kernel", "runs")
+
+
 def _cache_folder() -> Path:
-    sources = b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))
+    sources = b"".join((_HERE / f"{name}.py").read_bytes() for name in _SHARED)
     return _HERE / "__pycache__" / f"kernels-{hashlib.sha256(sources).hexdigest()[:12]}"
 
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 from spark_jobs.cep.arrays import Found, Int64s
 from spark_jobs.cep.matcher import Complete
 from spark_jobs.cep.operator import Operator
-
-TIMED_OUT = "timed_out"
+from spark_jobs.cep.query import TIMED_OUT
 
 
 def one_row(operator: Operator, complete: Complete) -> tuple[Int64s, dict[str, Any]]:
