@@ -97,8 +97,8 @@ class _Detection:
         self.runner = runner
         self.attempt = attempt
         self.batch_events = settings.batch_events
-        # Without a key there is one ordered stream, and it has one matcher.
-        self.shards = settings.shards if operator.partition_by else 1
+        # Keys are shared out among shards; without a key, windows on the grid are; without those, one matcher sees all.
+        self.shards = settings.shards if operator.partition_by or operator.window.on_grid else 1
         self.slices = settings.shards
         self.scratch = scratch
         self.text = pipeline.model_dump_json(by_alias=True)
@@ -189,19 +189,32 @@ class _Detection:
             "operator": self.operator.name,
             "residual": packed(residual),
             "context": packed(savepoint.context()),
-            "known": known,
             "closes": self._closes(log, known, f"{out}-closes"),
+            "closes_from": known.first_window,
             "shards": self.shards,
         }
         return [
             {
                 **common,
+                "known": part,
                 "files": log.shard_files(shard, self.shards, self.operator.partition_by, known.end_sn),
                 "shard": shard,
                 "out": f"{out}-{shard}",
             }
-            for shard in range(self.shards)
+            for shard, part in enumerate(self._parts(log, known))
         ]
+
+    def _parts(self, log: EventLog, known: Known) -> list[Known]:
+        """What each shard is to look at: all windows of its keys, or its windows of the one stream there is."""
+        window = self.operator.window
+        if self.operator.partition_by or not window.on_grid:
+            return [known] * self.shards
+        by_time = window.kind == "time"
+        begin = log.stream_ts_at(known.after_sn + 1) if by_time else known.after_sn
+        # Time has no first window: before anything was processed, windows begin with the first event.
+        first = known.first_window if known.after_sn else max(known.first_window, window.lowest(begin))
+        groups = window.groups(first, known.watermark if by_time else known.end_sn - 1, self.shards)
+        return [known._replace(first_window=low, last_window=high) for low, high in groups]
 
     def _closes(self, log: EventLog, known: Known, path: str) -> str | None:
         """The stream times of the rows that close count windows, in a scratch file: mostly those of other shards."""

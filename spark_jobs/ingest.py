@@ -24,7 +24,7 @@ from schemas import event_log, landing, quarantine
 from spark_jobs.errors import FencedAttempt, IngestRefused, RepriseError
 from spark_jobs.lake.commit import add_file, claim
 from spark_jobs.lake.history import Attempt, fold
-from spark_jobs.lake.scan import EventLog, file_name, open_log
+from spark_jobs.lake.scan import STREAM_TS, EventLog, file_name, open_log
 from spark_jobs.lake.tables import Lake
 from spark_jobs.landing import FORMATS, LandingFile, find_files
 from spark_jobs.pipeline import Pipeline
@@ -33,8 +33,7 @@ from spark_jobs.staging import bucket_task, digest_task, restage_task, stage_tas
 from spark_jobs.verify.expectations import SUITES, Suite
 
 Refused = tuple[str, str, str]  # file, reason, digest
-# The names under which event_log's commits keep the stream time they reach and how the log is cut.
-STREAM_TS = "ingest#stream_ts"
+# The names under which event_log's commits keep how the log is cut.
 BUCKETS = "ingest#buckets"
 NUMBERED = "ingest#numbered"
 

@@ -277,6 +277,8 @@ def _schema_problems(error: ValidationError) -> list[tuple[Path_, str]]:
         elif item["type"] == "missing":
             message = f"'{path[-1]}' is missing"
             path = path[:-1]
+        elif item["input"] is None and len(path) > 1 and path[-2] in ("define", "measures"):
+            message = f"'{path[-1]}' has no text; inside {{ }} a comma ends an entry, so put texts with commas into quotes"
         elif item["type"].endswith("_type"):
             message = f"{message}, not {item['input']!r}"
         problems.setdefault(path, message)

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from spark_jobs.cep.arrays import Int64s
-from spark_jobs.cep.matcher import Boundaries, Known, match_shard
+from spark_jobs.cep.arrays import FOREVER, Int64s
+from spark_jobs.cep.matcher import Boundaries, Known, int64s, match_shard
+from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, Slice, in_order, marks, stamp
 from spark_jobs.lake.scan import of_shard, read_events
 from spark_jobs.pipeline import Pipeline
@@ -29,20 +30,10 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     operator = pipeline.built[payload["operator"]]
     known = Known(*payload["known"])
     started = time.perf_counter()
-    events = read_events(
-        payload["files"],
-        pipeline.source.schema,
-        operator.columns,
-        unpacked(payload["residual"]),
-        known.after_sn,
-        known.end_sn,
-        in_sn_order=operator.partition_by != "key",
-    )
-    if operator.partition_by not in (None, "key") and payload["shards"] > 1:
-        events = of_shard(events, str(operator.partition_by), payload["shard"], payload["shards"])
+    events = _events(payload, pipeline.source.schema, operator, known)
     scanned = time.perf_counter()
-    closes, first = payload["closes"], known.first_window
-    boundaries = Boundaries(first, np.asarray(read_arrow(closes)["ts"])) if closes else None
+    closes = payload["closes"]
+    boundaries = Boundaries(payload["closes_from"], np.asarray(read_arrow(closes)["ts"])) if closes else None
     found = match_shard(operator, events, known, context=unpacked(payload["context"]), boundaries=boundaries)
     matched = time.perf_counter()
     matches = in_order(found.matches)
@@ -57,6 +48,27 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
         "context": base64.b64encode(kept.context).decode(),
         "seconds": {"scan": scanned - started, "kernel": matched - scanned, "write": time.perf_counter() - matched},
     }
+
+
+def _events(payload: dict[str, Any], schema: pa.Schema, operator: Operator, known: Known) -> pa.Table:
+    """The residual and the new events of a shard: of its keys, or of its windows."""
+    residual, after_sn, end_sn = unpacked(payload["residual"]), known.after_sn, known.end_sn
+    grouped = known.last_window != FOREVER
+    low, high = operator.window.reach(known.first_window, known.last_window) if grouped else (0, 0)
+    if grouped and operator.window.kind == "count":
+        # Positions are SN - 1; PREV looks at rows before the first window.
+        first_sn = low + 1 - operator.back
+        residual = residual[(residual >= first_sn) & (residual <= high)]
+        after_sn, end_sn = max(after_sn, first_sn - 1), min(end_sn, high)
+    in_sn_order = operator.partition_by != "key"
+    events = read_events(payload["files"], schema, operator.columns, residual, after_sn, end_sn, in_sn_order=in_sn_order)
+    if grouped and operator.window.kind == "time":
+        begin, end = np.searchsorted(int64s(events["stream_ts"]), [low, high])
+        begin = max(begin - operator.back, 0)
+        events = events.slice(begin, end - begin)
+    if operator.partition_by not in (None, "key") and payload["shards"] > 1:
+        events = of_shard(events, str(operator.partition_by), payload["shard"], payload["shards"])
+    return events
 
 
 def stamp_task(payload: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,40 @@ WINDOWED = """
     pattern: S -> L
     define: {S: amount < 1, L: amount > 40}
     within: 10 min
+  v_shape:
+    partition_by: key
+    pattern: D+ U+
+    define: {D: amount < PREV(amount), U: amount > PREV(amount)}
+    measures: {depth: FIRST(D.amount) - LAST(D.amount)}
+  quiet:
+    partition_by: key
+    pattern: A -> B+ -> !C
+    define: {A: type = 'a', B: type = 'b', C: type = 'c'}
+    within: 3 min
+    timed_out: true
+  longest:
+    pattern: A -> B*
+    window: {count: 40, slide: 10}
+    define: {A: type = 'a', B: "type = 'b' AND amount > LAST(amount, 1)"}
+  clock:
+    pattern: A -> !C -> B
+    window: {time: 30 s, slide: 10 s}
+    define: {A: type = 'a', B: type = 'b', C: amount > PREV(amount)}
+    after_match: to next row
+  pairs:
+    partition_by: key
+    pattern: A ->> B
+    window: {count: 9, slide: 4, per: key}
+    define: {A: type = 'a', B: type = 'b'}
+    select: all runs
+    after_match: none
+  opened:
+    partition_by: key
+    pattern: B -> C?
+    window: {open_when: type = 'a', close_when: type = 'd', rows: 6}
+    define: {B: type = 'b', C: type = 'c'}
 """
+NAMES = {"probing", "sliding", "timed", "by_kind", "v_shape", "quiet", "longest", "clock", "pairs", "opened"}
 
 
 @pytest.fixture
@@ -42,7 +75,7 @@ def expected(ingested: Path, tmp_path_factory: pytest.TempPathFactory) -> list[d
     lake = copy(ingested, tmp_path_factory.mktemp("one"))
     find(parse_pipeline(PIPELINE + WINDOWED, "graph.yaml"), lake, 2000, 1)
     rows = output(lake)
-    assert {row["operator"] for row in rows} == {"probing", "sliding", "timed", "by_kind"}
+    assert {row["operator"] for row in rows} == NAMES
     return rows
 
 

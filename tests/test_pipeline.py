@@ -176,3 +176,16 @@ def test_the_fingerprint_changes_with_the_meaning_only() -> None:
 @pytest.mark.parametrize(("text", "micros"), [("1 us", 1), ("3ms", 3000), ("2 s", 2_000_000), ("1 d", 86_400_000_000)])
 def test_durations(text: str, micros: int) -> None:
     assert duration(text) == micros
+
+
+def test_a_comma_in_an_unquoted_predicate_is_explained() -> None:
+    text = """
+name: small
+source: {attributes: {amount: double}}
+operators:
+  rising:
+    pattern: A -> B
+    define: {A: amount > 1, B: amount > LAST(A.amount, 1)}
+"""
+    with pytest.raises(PipelineError, match=r"x.yaml:7: .*put texts with commas into quotes"):
+        parse_pipeline(text, "x.yaml")

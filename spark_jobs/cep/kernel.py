@@ -20,12 +20,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from spark_jobs.cep.arrays import FOREVER, NOT_HELD, Int64s
+from spark_jobs.cep.compiled import allocating, compiled, inlined
 from spark_jobs.cep.windows import Window
 
 NOT_YET = -1
+NEVER = 2**31 - 1
+# Room for matches at first: memory that is never touched costs nothing, growing copies.
+_MOST_AT_FIRST = 1 << 20
+WINDOWS = ("none", "count", "time")
 
 
 class Stream(NamedTuple):
@@ -40,7 +44,7 @@ class Stream(NamedTuple):
 class Matched(NamedTuple):
     """Matches completed after `after_sn`, and what has to be kept; rows index into the stream."""
 
-    rows: Int64s  # (matches, steps)
+    rows: Any  # (matches, steps), int32
     window: Int64s  # window number y per match
     deadline: Int64s  # per stream row: needed while the watermark is below it; NOT_HELD if never
 
@@ -55,28 +59,41 @@ def match(
     first_window: int,
     after_sn: int,
     end_sn: int,
+    last_window: int = FOREVER,
+    keep: bool = True,
 ) -> Matched:
-    """Match one shard. `within` 0 means no limit; windows below `first_window` no longer exist."""
+    """Match one shard. `within` 0 means no limit; windows below `first_window` no longer exist, those above
+    `last_window` are another shard's.
+
+    Without `keep` nothing is held: an input that is known to its end leaves nothing to be replayed.
+    """
     rows, numbers, deadline = _match(
         stream.offsets,
         stream.mask,
         stream.sn,
         stream.ts,
         steps,
-        ("none", "count", "time").index(window.kind),
+        WINDOWS.index(window.kind),
         window.size,
         window.slide,
         within,
         to_next_row,
-        window.overlapping and not to_next_row,
+        keep and window.overlapping and not to_next_row,
+        keep,
         first_window,
+        last_window,
         after_sn,
         end_sn,
     )
     return Matched(rows, numbers, deadline)
 
 
-@njit(cache=True)
+def count(stream: Stream, steps: int, size: int, slide: int) -> int:
+    """How many matches count windows have, and not which: what finding costs without telling."""
+    return int(_count(stream.offsets, stream.mask, stream.sn, steps, size, slide))
+
+
+@allocating
 def sort_by_key(codes: Any, keys: int) -> Any:
     """A stable counting sort: the row order by key, and where each key begins."""
     offsets = np.zeros(keys + 1, np.int64)
@@ -92,7 +109,31 @@ def sort_by_key(codes: Any, keys: int) -> Any:
     return order, offsets
 
 
-@njit(cache=True)
+@allocating
+def arrange(codes: Any, keys: int, mask: Any, sn: Any, ts: Any) -> Any:
+    """The rows that carry a symbol, by key and then as they come; with them, in one go, what a `Stream` is made of.
+
+    A counting sort: two walks over the events in their order, instead of one in the order of keys per column.
+    """
+    offsets = np.zeros(keys + 1, np.int64)
+    for i in range(mask.size):
+        if mask[i] != 0:
+            offsets[codes[i] + 1] += 1
+    for k in range(keys):
+        offsets[k + 1] += offsets[k]
+    place = offsets[:keys].copy()
+    count = offsets[keys]
+    rows = np.empty(count, np.int64)
+    masks, sns, times = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+    for i in range(mask.size):
+        if mask[i] != 0:
+            p = place[codes[i]]
+            place[codes[i]] = p + 1
+            rows[p], masks[p], sns[p], times[p] = i, mask[i], sn[i], ts[i]
+    return rows, offsets, masks, sns, times
+
+
+@allocating
 def _match(
     offsets: Any,
     mask: Any,
@@ -105,100 +146,164 @@ def _match(
     within: int,
     to_next_row: bool,
     hold_matches: bool,
+    keep: bool,
     first_window: int,
+    last_window: int,
     after_sn: int,
     end_sn: int,
 ) -> Any:
     n = mask.size
-    completion = np.full(n, NOT_YET, np.int64)
-    next_start = np.empty(n, np.int64)
-    deadline = np.full(n, NOT_HELD, np.int64)
+    # 32 bits are enough for the rows of a shard, and half the memory to walk through. Row n stands for "none".
+    completion = np.empty(n + 1, np.int32)
+    next_start = np.empty(n + 1, np.int32)
+    follow = np.empty(n + 1, np.int32)  # where the next match may start if one starts here
+    completion[n], next_start[n], follow[n] = NEVER, n, n
+    # The first match written for a start: a run binds the same rows in every window that reports it.
+    again = kind != 0 and slide < size
+    written = np.full(n if again else 0, NOT_YET, np.int32)
+    deadline = np.full(n if keep else 0, NOT_HELD, np.int64)
     waiting = np.empty(steps + 1, np.int64)
-    out_rows = np.empty((64, steps), np.int64)
-    out_window = np.empty(64, np.int64)
+    ends = np.empty(steps + 1, np.int32)
+    capacity = max(64, min(_MOST_AT_FIRST, n // steps * (1 if kind == 0 else size // slide + 1)))
+    out_rows = np.empty(capacity * steps, np.int32)
+    out_window = np.empty(capacity, np.int64)
     found = 0
+    axis, shift = (ts, 0) if kind == 2 else (sn, 1)  # count windows lie on SN - 1
 
     for key in range(offsets.size - 1):
         begin, end = offsets[key], offsets[key + 1]
         if begin == end:
             continue
-        _complete(mask, begin, end, steps, completion, next_start, waiting)
+        _complete(mask, begin, end, steps, to_next_row, completion, next_start, follow, ends)
 
-        number = 1 if kind == 0 else max(first_window, _lowest_window(kind, sn, ts, begin, size, slide))
+        fresh = begin + np.searchsorted(sn[begin:end], after_sn, side="right") if after_sn >= sn[begin] else begin
+        number = 1 if kind == 0 else max(first_window, _lowest_window(axis[begin] - shift, size, slide))
         low, high = begin, begin if kind != 0 else end
         while low < end:
             # The stretch low..high of this key that lies in window `number`; both ends only move forward.
             closes = FOREVER
             if kind != 0:
-                opens = (number - 1) * slide
-                while low < end and _position(kind, sn, ts, low) < opens:
+                opens = (number - 1) * slide + shift
+                while low < end and axis[low] < opens:
                     low += 1
                 if low == end:
                     break
-                if _position(kind, sn, ts, low) >= opens + size:
-                    number = max(number + 1, _lowest_window(kind, sn, ts, low, size, slide))
+                if number > last_window:
+                    break
+                if axis[low] >= opens + size:
+                    number = max(number + 1, _lowest_window(axis[low] - shift, size, slide))
                     continue
                 high = max(high, low)
-                while high < end and _position(kind, sn, ts, high) < opens + size:
+                while high < end and axis[high] < opens + size:
                     high += 1
                 if kind == 2:
                     closes = opens + size
-                elif end_sn >= opens + size:
+                elif end_sn >= opens + size - shift:
                     closes = NOT_HELD
+            holds = hold_matches and closes != NOT_HELD
             start = next_start[low]
-            while NOT_YET < start < high:
+            while completion[start] < high:
                 last = completion[start]
-                if last == NOT_YET or last >= high:
-                    break
                 if within > 0 and ts[last] - ts[start] >= within:
-                    start = next_start[start + 1] if start + 1 < end else NOT_YET
+                    start = next_start[start + 1] if start + 1 < end else n
                     continue
-                report = sn[last] > after_sn
-                if report:
+                if last >= fresh:
                     if found == out_window.size:
-                        out_rows = _grown(out_rows)
                         out_window = _grown(out_window)
+                        out_rows = _grown(out_rows)
                     out_window[found] = number
-                if report or hold_matches:
-                    step = 0
-                    for i in range(start, last + 1):
-                        if mask[i] >> step & 1:
-                            if report:
-                                out_rows[found, step] = i
-                            if hold_matches and closes > deadline[i]:
-                                deadline[i] = closes
-                            step += 1
-                            if step == steps:
-                                break
-                found += report
-                after = start + 1 if to_next_row else last + 1
-                start = next_start[after] if after < end else NOT_YET
-            if NOT_YET < start < high and closes != NOT_HELD:
+                    earlier = written[start] if again else NOT_YET
+                    if earlier == NOT_YET:
+                        _bind(mask, start, steps, out_rows, found * steps)
+                        if again:
+                            written[start] = found
+                    else:
+                        for s in range(steps):
+                            out_rows[found * steps + s] = out_rows[earlier * steps + s]
+                    found += 1
+                if holds:
+                    _hold_match(mask, start, steps, closes, deadline)
+                start = follow[start]
+            if keep and start < high and closes != NOT_HELD:
                 _hold_runs(mask, ts, start, high, steps, within, within > 0 or to_next_row, closes, deadline, waiting)
             if kind == 0:
                 break
             number += 1
-    return out_rows[:found], out_window[:found], deadline
+    return out_rows[: found * steps].reshape(found, steps), out_window[:found], deadline
 
 
-@njit(cache=True)
-def _complete(mask: Any, begin: int, end: int, steps: int, completion: Any, next_start: Any, ends: Any) -> None:
-    """Backward over one key: where does a run started here end, and where is the next start?"""
-    for s in range(steps + 1):
-        ends[s] = NOT_YET  # ends[s]: where a run that waits for step s will end
-    start = NOT_YET
+@allocating
+def _count(offsets: Any, mask: Any, sn: Any, steps: int, size: int, slide: int) -> int:
+    n = mask.size
+    completion = np.empty(n + 1, np.int32)
+    next_start = np.empty(n + 1, np.int32)
+    follow = np.empty(n + 1, np.int32)
+    completion[n], next_start[n], follow[n] = NEVER, n, n
+    ends = np.empty(steps + 1, np.int32)
+    found = 0
+    for key in range(offsets.size - 1):
+        begin, end = offsets[key], offsets[key + 1]
+        _complete(mask, begin, end, steps, False, completion, next_start, follow, ends)
+        low = high = begin
+        number = max(1, _lowest_window(sn[begin] - 1, size, slide)) if begin < end else 1
+        while low < end:
+            opens = (number - 1) * slide + 1
+            while low < end and sn[low] < opens:
+                low += 1
+            while high < end and sn[high] < opens + size:
+                high += 1
+            start = next_start[low] if low < end else n
+            while completion[start] < high:
+                found += 1
+                start = follow[start]
+            number += 1
+    return found
+
+
+@compiled
+def _complete(
+    mask: Any, begin: int, end: int, steps: int, to_next_row: bool, completion: Any, next_start: Any, follow: Any, ends: Any
+) -> None:
+    """Backward over one key: where does a run started here end, and where is the next start, now and after a match?"""
+    none = mask.size
+    ends[:] = NEVER  # ends[s]: where a run that waits for step s will end
+    start = none
     for i in range(end - 1, begin - 1, -1):
         bits = mask[i]
-        if bits & 1:
-            start = i
-            completion[i] = i if steps == 1 else ends[1]
+        ends[steps] = i
+        # For a run that starts here; what this says of other rows is never asked for, and asking would cost a branch.
+        last = ends[1]
+        completion[i] = last
+        after = i + 1 if to_next_row else last + 1
+        follow[i] = next_start[after if after < end else none]
+        start = i if bits & 1 else start
         next_start[i] = start
         for s in range(steps):  # upwards, so that ends[s + 1] is still the value after i
-            if bits >> s & 1:
-                ends[s] = i if s == steps - 1 else ends[s + 1]
+            ends[s] = ends[s + 1] if bits >> s & 1 else ends[s]
 
 
-@njit(cache=True)
+@inlined
+def _bind(mask: Any, start: int, steps: int, out: Any, place: int) -> None:
+    """The rows of the run that starts here and is known to complete."""
+    i = start
+    for s in range(steps):
+        while not mask[i] >> s & 1:
+            i += 1
+        out[place + s] = i
+        i += 1
+
+
+@compiled
+def _hold_match(mask: Any, start: int, steps: int, closes: int, deadline: Any) -> None:
+    i = start
+    for s in range(steps):
+        while not mask[i] >> s & 1:
+            i += 1
+        deadline[i] = max(deadline[i], closes)
+        i += 1
+
+
+@compiled
 def _hold_runs(
     mask: Any,
     ts: Any,
@@ -231,18 +336,13 @@ def _hold_runs(
                 waiting[1] = max(waiting[1], until)
 
 
-@njit(cache=True)
-def _position(kind: int, sn: Any, ts: Any, i: int) -> int:
-    return sn[i] - 1 if kind == 1 else ts[i]  # type: ignore[no-any-return]  # numba arrays are untyped here
+@inlined
+def _lowest_window(position: int, size: int, slide: int) -> int:
+    """The first window that contains this place on the axis, or the next one to open where the slide leaves gaps."""
+    return (position - size) // slide + 2
 
 
-@njit(cache=True)
-def _lowest_window(kind: int, sn: Any, ts: Any, i: int, size: int, slide: int) -> int:
-    """The first window that contains row i, or the next one to open where the slide leaves gaps."""
-    return (_position(kind, sn, ts, i) - size) // slide + 2
-
-
-@njit(cache=True)
+@allocating
 def _grown(array: Any) -> Any:
     larger = np.empty((array.shape[0] * 2,) + array.shape[1:], array.dtype)
     larger[: array.shape[0]] = array

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.cep import kernel, runs
-from spark_jobs.cep.arrays import NOT_HELD, Found, Int64s, new_nodes
+from spark_jobs.cep.arrays import FOREVER, NOT_HELD, Found, Int64s, new_nodes
 from spark_jobs.cep.expressions import Expression
 from spark_jobs.cep.operator import SKIPS, Operator
 from spark_jobs.cep.pattern import parse_pattern
+from spark_jobs.cep.terms import codes_of
 from spark_jobs.errors import RepriseError
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -37,6 +38,7 @@ class Known(NamedTuple):
     since: int
     watermark: int
     first_window: int
+    last_window: int = FOREVER  # windows on the grid may be shared out among shards
 
 
 class ShardMatches(NamedTuple):
@@ -88,10 +90,15 @@ def match_complete(operator: Operator, events: pa.Table) -> Complete:
 
 def warm_up() -> None:
     """Load the compiled kernels, compiling them where this host has not yet: the first call pays for all that follow."""
-    events = pa.table({"sn": [1, 2], "stream_ts": pa.array([1, 2], TIMESTAMP), "v": [1, 2]})
+    key = pa.array(["k", "k"]).dictionary_encode()
+    events = pa.table({"sn": [1, 2], "stream_ts": pa.array([1, 2], TIMESTAMP), "v": [1, 2], "key": key})
     for text, predicate in (("A -> B", "v > 1"), ("A B", "v > A.v")):
         operator = Operator(
-            name="warm_up", pattern=parse_pattern(text), define={"A": "v > 0", "B": predicate}, types={"v": pa.int64()}
+            name="warm_up",
+            pattern=parse_pattern(text),
+            define={"A": "v > 0", "B": predicate},
+            types={"v": pa.int64(), "key": pa.string()},
+            partition_by="key",
         )
         match_shard(operator, events, Known(0, 2, NOT_HELD, 2, 1))
 
@@ -100,30 +107,29 @@ def warm_up() -> None:
 
 
 def _match_plain(operator: Operator, events: pa.Table, known: Known) -> ShardMatches:
-    mask = step_mask(operator, events)
-    rows = np.flatnonzero(mask)
-    codes, keys = key_codes(operator, events, rows)
-    order, offsets = kernel.sort_by_key(codes, keys)
-    rows = rows[order]
-    sn = int64s(events["sn"])[rows]
+    codes, keys = key_codes(operator, events, None)
+    rows, *stream = kernel.arrange(codes, keys, step_mask(operator, events), int64s(events["sn"]), int64s(events["stream_ts"]))
     matched = kernel.match(
-        kernel.Stream(offsets, mask[rows], sn, int64s(events["stream_ts"])[rows]),
+        kernel.Stream(*stream),
         len(operator.pattern.steps or ()),
         operator.window,
         within=operator.within,
         to_next_row=operator.after_match.kind == "to next row",
         first_window=known.first_window,
+        last_window=known.last_window,
         after_sn=known.after_sn,
         end_sn=known.end_sn,
     )
     found = found_steps(operator, events, rows[matched.rows], matched.window)
-    held = sn[matched.deadline > known.watermark]
+    held = stream[2][matched.deadline > known.watermark]
     return ShardMatches(match_table(operator, events, None, found), np.sort(held), NOTHING)
 
 
 def step_mask(operator: Operator, events: pa.Table) -> Int64s:
     """Bit s of the result is set where the event fits step s of a plain sequence."""
     fits = operator.terms.row_mask(events, None)
+    if operator.pattern.steps == operator.pattern.symbols:  # each symbol is one step, as it mostly is
+        return fits.view(np.int64)
     mask = np.zeros(events.num_rows, np.int64)
     for step, symbol in enumerate(operator.pattern.steps or ()):
         bit = np.uint64(operator.pattern.symbols.index(symbol))
@@ -258,6 +264,7 @@ def _split(operator: Operator, known: Known) -> runs.Split:
         slide=window.slide,
         by_rows=window.by_rows,
         first_window=known.first_window,
+        last_window=known.last_window,
         holds_all=window.overlapping and operator.after_match.consumes,
     )
 
@@ -354,14 +361,14 @@ def match_table(operator: Operator, events: pa.Table, offsets: Int64s | None, fo
     return pa.table(table)
 
 
-def key_codes(operator: Operator, events: pa.Table, rows: Int64s) -> tuple[Any, int]:
-    """A small integer per event and key; NULL is a key of its own, as in SQL's PARTITION BY."""
+def key_codes(operator: Operator, events: pa.Table, rows: Int64s | None) -> tuple[Any, int]:
+    """A small integer per event (of `rows`, or of all) and key; NULL is a key of its own, as in SQL's PARTITION BY."""
     if operator.partition_by is None:
-        return np.zeros(rows.size, np.int64), 1
+        return np.zeros(events.num_rows if rows is None else rows.size, np.int64), 1
     column = _one_chunk(events[operator.partition_by])
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    codes = np.asarray(pc.fill_null(coded.indices.cast(pa.int64()), len(coded.dictionary)))
-    return codes[rows], len(coded.dictionary) + 1
+    codes = codes_of(coded)
+    return codes if rows is None else codes[rows], len(coded.dictionary) + 1
 
 
 def _key_texts(operator: Operator, events: pa.Table, rows: pa.Array) -> pa.Array:

@@ -74,6 +74,7 @@ class Split(NamedTuple):
     slide: int
     by_rows: bool
     first_window: int
+    last_window: int
     holds_all: bool  # windows overlap and matches consume rows
 
 
@@ -149,6 +150,8 @@ def find_runs(
                 while low < end and _position(split, rows, low) < opens:
                     low += 1
                 if low == end:
+                    break
+                if number > split.last_window:
                     break
                 if _position(split, rows, low) >= opens + split.size:
                     number = max(number + 1, _lowest_window(split, rows, low))

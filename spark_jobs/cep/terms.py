@@ -94,12 +94,27 @@ class Terms:
         Without PREV and NEXT `offsets` may be None; with them, None means that all rows are of one key.
         """
         rows = _Rows(events, offsets)
-        mask = np.zeros(events.num_rows, np.uint64)
+        every = np.uint64((1 << len(self.symbols)) - 1)
+        # On coded text a predicate is answered once per distinct value. What all symbols ask of one column is put into one
+        # table, so that the column is walked once and not once per symbol.
+        tables: dict[str, npt.NDArray[np.uint64]] = {}
+        others: list[tuple[np.uint64, Node]] = []
         for bit, symbol in enumerate(self.symbols):
-            fit = np.ones(events.num_rows, np.bool_)
+            without = every & ~np.uint64(1 << bit)
             for conjunct in self._conjuncts[symbol]:  # one by one: unknown counts as false, so AND may be taken apart
-                fit &= rows.fit(conjunct)
-            mask |= fit.astype(np.uint64) << np.uint64(bit)
+                column = rows.coded_column(conjunct)
+                if column is None:
+                    others.append((without, conjunct))
+                    continue
+                fit = rows.fit_by_code(conjunct, column)
+                table = tables.setdefault(column, np.full(fit.size, every))
+                table[~fit] &= without
+        masks = [table[codes_of(nodes.one_chunk(events[column]))] for column, table in tables.items()]
+        mask = masks.pop() if masks else np.full(events.num_rows, every)
+        for other in masks:
+            mask &= other
+        for without, conjunct in others:
+            mask &= np.where(rows.fit(conjunct), every, without)
         return mask
 
     def bind(self, events: pa.Table, offsets: Int64s | None, rows: Int64s | None = None) -> Programs:
@@ -223,16 +238,21 @@ class _Rows:
         self._decoded: dict[str, Any] = {}
 
     def fit(self, predicate: Node) -> Any:
-        """The predicate as booleans, NULL counting as false; on coded text, once per distinct value."""
+        """The predicate as booleans, NULL counting as false."""
+        return _booleans(_checked(predicate, self._leaf), self.events.num_rows)
+
+    def coded_column(self, predicate: Node) -> str | None:
+        """The column of coded text that alone decides the predicate, if there is one."""
         names = sorted(nodes.columns_of(predicate))
         shifted = any(isinstance(leaf, At) and leaf.nav.shift for leaf in nodes.leaves(predicate))
-        if len(names) == 1 and not shifted and pa.types.is_dictionary(self.events.schema.field(names[0]).type):
-            coded = nodes.one_chunk(self.events[names[0]])
-            # One more entry than there are codes: it answers for NULL.
-            values = pa.concat_arrays([coded.dictionary, pa.nulls(1, coded.dictionary.type)])
-            answers = _booleans(_checked(predicate, _over({names[0]: values})), len(values))
-            return answers[np.asarray(pc.fill_null(coded.indices.cast(pa.int64()), len(coded.dictionary)))]
-        return _booleans(_checked(predicate, self._leaf), self.events.num_rows)
+        one = len(names) == 1 and not shifted and pa.types.is_dictionary(self.events.schema.field(names[0]).type)
+        return names[0] if one else None
+
+    def fit_by_code(self, predicate: Node, column: str) -> Any:
+        """The predicate as booleans per code; one more entry than there are codes answers for NULL."""
+        dictionary = nodes.one_chunk(self.events[column]).dictionary
+        values = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
+        return _booleans(_checked(predicate, _over({column: values})), len(values))
 
     def values(self, tree: Node) -> Any:
         """One value per row."""
@@ -255,6 +275,13 @@ class _Rows:
             return value
         rows = shifted_rows(np.arange(self.events.num_rows), leaf.nav.shift, self.offsets)
         return value.take(pa.array(rows, mask=rows < 0))
+
+
+def codes_of(coded: pa.DictionaryArray) -> Any:
+    """The code of each row; NULL has the one after the last."""
+    if coded.null_count == 0:
+        return np.asarray(coded.indices)
+    return np.asarray(pc.fill_null(coded.indices.cast(pa.int64()), len(coded.dictionary)))
 
 
 def _over(columns: Mapping[str, Any]) -> Callable[[Node], Any]:

@@ -12,6 +12,7 @@ that a predicate opens begin at an event, whose SN is their number; while one is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 # One window around everything: its number, as in seed 000, is 1.
@@ -53,4 +54,18 @@ class Window:
             return WHOLE_STREAM
         # The next event stands at SN end_sn + 1, which is axis position end_sn.
         position = end_sn if self.kind == "count" else watermark
-        return max(self.first_window(), (position - self.size) // self.slide + 2)
+        return max(self.first_window(), self.lowest(position))
+
+    def lowest(self, position: int) -> int:
+        """The first window on the grid that contains a position, or the next one to open where the slide leaves gaps."""
+        return (position - self.size) // self.slide + 2
+
+    def groups(self, first: int, position: int, count: int) -> list[tuple[int, int]]:
+        """The windows from `first` to the last one that contains `position`, in at most `count` groups of about equal size."""
+        last = max(first, position // self.slide + 1)
+        edges = [first + (last + 1 - first) * k // count for k in range(count + 1)]
+        return [(low, high - 1) for low, high in pairwise(edges) if low < high]
+
+    def reach(self, first: int, last: int) -> tuple[int, int]:
+        """The stretch of the axis that a group of windows covers, half-open."""
+        return (first - 1) * self.slide, (last - 1) * self.slide + self.size
