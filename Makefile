@@ -33,7 +33,7 @@ up: setup ## a real Airflow on 127.0.0.1:8080 (PORT=... for another) with the DA
 	@scripts/up
 
 bench: setup ## measure the bars and compare
-	@$(BIN)/reprise bench loop
+	@$(BIN)/reprise bench loop && $(BIN)/reprise bench engine
 
 campaign: setup ## kill at every phase of every batch through Spark, not only inline (about 20 minutes)
 	@$(BIN)/python -m pytest -q -m campaign --override-ini addopts= -n 2 --timeout 3600

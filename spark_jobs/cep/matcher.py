@@ -62,7 +62,7 @@ def match_shard(
 ) -> ShardMatches:
     """Match the residual and the new events of one shard; only what was decided after `known.after_sn` is reported.
 
-    `events` holds `sn`, `stream_ts` and `operator.columns`; the events of a key are in SN order. `boundaries` give the stream
+    `events` holds SN, stream time and `operator.columns`; the events of a key are in SN order. `boundaries` give the stream
     times of the rows that close count windows, where other shards may hold them.
     """
     events = events.unify_dictionaries().combine_chunks()
@@ -72,7 +72,7 @@ def match_shard(
     found, rows, held = _match_runs(operator, events, offsets, known, context, boundaries)
     kept = np.zeros(events.num_rows, np.bool_)
     kept[rows[held]] = True
-    sn = int64s(events["sn"])
+    sn = int64s(events[operator.sn])
     return ShardMatches(
         match_table(operator, events, offsets, found), np.sort(sn[kept]), np.sort(sn[_context(operator, offsets, kept)])
     )
@@ -81,7 +81,7 @@ def match_shard(
 def match_complete(operator: Operator, events: pa.Table) -> Complete:
     """All matches of a whole input, in which the events of a key are in SN order."""
     events, offsets = _by_key(operator, events.unify_dictionaries().combine_chunks())
-    last = int(int64s(events["stream_ts"]).max()) if events.num_rows else NOT_HELD
+    last = int(int64s(events[operator.stream_ts]).max()) if events.num_rows else NOT_HELD
     known = Known(0, events.num_rows, NOT_HELD, last, operator.window.first_window())
     found, _, _ = _match_runs(operator, events, offsets, known, NOTHING, None)
     order = np.lexsort((np.arange(found.first.size), found.first))
@@ -90,15 +90,17 @@ def match_complete(operator: Operator, events: pa.Table) -> Complete:
 
 def warm_up() -> None:
     """Load the compiled kernels, compiling them where this host has not yet: the first call pays for all that follow."""
-    key = pa.array(["k", "k"]).dictionary_encode()
-    events = pa.table({"sn": [1, 2], "stream_ts": pa.array([1, 2], TIMESTAMP), "v": [1, 2], "key": key})
-    for text, predicate in (("A -> B", "v > 1"), ("A B", "v > A.v")):
+    columns = {"sn": [1, 2], "stream_ts": pa.array([1, 2], TIMESTAMP), "v": [1, 2]}
+    # Codes have another type where a key is NULL, and where there is no key.
+    plain, general = ("A -> B", "v > 1"), ("A B", "v > A.v")
+    for keys, (text, predicate) in ((["k", "k"], plain), (["k", None], plain), (None, plain), (["k", "k"], general)):
+        events = pa.table({**columns, "key": pa.array(keys or ["k", "k"]).dictionary_encode()})
         operator = Operator(
             name="warm_up",
             pattern=parse_pattern(text),
             define={"A": "v > 0", "B": predicate},
             types={"v": pa.int64(), "key": pa.string()},
-            partition_by="key",
+            partition_by="key" if keys else None,
         )
         match_shard(operator, events, Known(0, 2, NOT_HELD, 2, 1))
 
@@ -108,7 +110,9 @@ def warm_up() -> None:
 
 def _match_plain(operator: Operator, events: pa.Table, known: Known) -> ShardMatches:
     codes, keys = key_codes(operator, events, None)
-    rows, *stream = kernel.arrange(codes, keys, step_mask(operator, events), int64s(events["sn"]), int64s(events["stream_ts"]))
+    rows, *stream = kernel.arrange(
+        codes, keys, step_mask(operator, events), int64s(events[operator.sn]), int64s(events[operator.stream_ts])
+    )
     matched = kernel.match(
         kernel.Stream(*stream),
         len(operator.pattern.steps or ()),
@@ -147,8 +151,8 @@ def found_steps(operator: Operator, events: pa.Table, bound: Int64s, window: Int
         symbols=np.tile(symbols, count),
         window=window,
         first=bound[:, 0],
-        at_ts=int64s(events["stream_ts"])[bound[:, -1]],
-        at_sn=int64s(events["sn"])[bound[:, -1]],
+        at_ts=int64s(events[operator.stream_ts])[bound[:, -1]],
+        at_sn=int64s(events[operator.sn])[bound[:, -1]],
         timed_out=np.zeros(count, np.bool_),
         number=np.zeros(count, np.int64),
         excluded=np.zeros(bound.size, np.bool_),
@@ -179,7 +183,7 @@ def _boundaries(operator: Operator, events: pa.Table, known: Known) -> Boundarie
     """From the events themselves, where they are all there is."""
     if events.num_rows == 0:
         return Boundaries(known.first_window, NOTHING)
-    sn, ts = int64s(events["sn"]), int64s(events["stream_ts"])
+    sn, ts = int64s(events[operator.sn]), int64s(events[operator.stream_ts])
     first, closing = closing_windows(operator, known)
     order = np.argsort(sn)
     place = np.searchsorted(sn[order], closing)
@@ -191,7 +195,7 @@ def _match_runs(
 ) -> tuple[Found, Int64s, Any]:
     """Matches (rows index into `events`), the rows the kernel saw, and which of those are held."""
     bits = operator.terms.row_mask(events, offsets)
-    sn, ts = int64s(events["sn"]), int64s(events["stream_ts"])
+    sn, ts = int64s(events[operator.sn]), int64s(events[operator.stream_ts])
     opens = _predicate(operator.open_when, events)
     closes = _predicate(operator.close_when, events)
     rows = np.arange(events.num_rows) if operator.every_row else np.flatnonzero((bits != 0) | opens | closes)
@@ -210,7 +214,7 @@ def _match_runs(
         runs.new_runs(limits.runs),
         runs.new_runs(limits.runs),
         new_nodes(1024, programs.aggregates.shape[0]),
-        boundaries.ts,
+        boundaries.ts.copy(),  # also where it is read-only, for which the kernel would be compiled once more
         boundaries.first,
     )
     operator.terms.check(programs)
@@ -278,7 +282,7 @@ def _limit_error(operator: Operator, events: pa.Table, row: int, error: int) -> 
     }[error]
     key = _key_texts(operator, events, pa.array([row]))[0].as_py()
     where = f"key '{key}'" if operator.partition_by else "the stream"
-    event = events["sn"][row].as_py()
+    event = events[operator.sn][row].as_py()
     return RepriseError(
         f"operator '{operator.name}': {where} has {what} (event {event:,}; rule: limits.{word} = {value:,}). "
         f"Nothing of this batch was published. Bound the pattern '{operator.pattern.text}' with WITHIN or a window, "
@@ -342,7 +346,7 @@ def _numbered(found: Found, offsets: Int64s) -> Found:
 
 def match_table(operator: Operator, events: pa.Table, offsets: Int64s | None, found: Found) -> pa.Table:
     """Matches with the values people asked for; `found.rows` index into `events`."""
-    sn = int64s(events["sn"])
+    sn = int64s(events[operator.sn])
     last = pa.array(found.rows[found.offsets[1:] - 1])
     symbols = pa.DictionaryArray.from_arrays(pa.array(found.symbols.astype(np.int8)), pa.array(operator.pattern.symbols))
     list_offsets = pa.array(found.offsets.astype(np.int32))
@@ -352,7 +356,7 @@ def match_table(operator: Operator, events: pa.Table, offsets: Int64s | None, fo
         "at_sn": pa.array(found.at_sn),
         "first_sn": pa.array(sn[found.first]),
         "key": _key_texts(operator, events, last),
-        "ts": _one_chunk(events["stream_ts"]).take(last).cast(TIMESTAMP),
+        "ts": _one_chunk(events[operator.stream_ts]).take(last).cast(TIMESTAMP),
         "symbols": pa.ListArray.from_arrays(list_offsets, symbols),
         "sns": pa.ListArray.from_arrays(list_offsets, pa.array(sn[found.rows])),
         "timed_out": pa.array(found.timed_out),

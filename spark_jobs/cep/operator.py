@@ -61,6 +61,8 @@ class Operator:
     measures: Mapping[str, str] | None = None
     complete: bool = False  # the input is known to its end (a DataFrame), so NEXT, MATCH_NUMBER and empty matches make sense
     limits: Limits = Limits()
+    sn: str = "sn"  # the input's columns of SN and stream time
+    stream_ts: str = "stream_ts"
 
     @cached_property
     def automaton(self) -> Automaton:

@@ -17,7 +17,7 @@ from spark_jobs.cep.windows import Window
 from spark_jobs.errors import ExpressionError, suggest
 
 # Columns that the runner of a query adds: the key as one number, the position, the time.
-KEY, SN, STREAM_TS = "__key", "sn", "stream_ts"
+KEY, SN, STREAM_TS = "__key", "__sn", "__stream_ts"
 TIMED_OUT = "timed_out"
 # How the messages of Operator.check() begin that are not about the pattern's text, and what they are about.
 _CHECKED = {"SUBSET": "subset", "AFTER MATCH": "after_match", "timed-out": "timed_out"}
@@ -76,6 +76,8 @@ class Query:
             subsets=self.subsets,
             measures=self.measures,
             complete=True,
+            sn=SN,
+            stream_ts=STREAM_TS,
         )
         self._check_texts(types)
         try:

@@ -33,6 +33,11 @@ NO_WINDOW, BY_COUNT, BY_TIME, PER_KEY, OPENED = range(5)
 STRICT, NEXT, ANY = range(3)
 TOO_MANY_RUNS, TOO_LONG, TOO_LARGE = 1, 2, 3
 
+# As 64-bit numbers and not as literals, for each of which numba would compile every function they are handed to once more.
+NEVER: Any = np.int64(FOREVER)
+NO_ROW: Any = np.int64(0)
+NOTHING: Any = np.int64(-1)
+
 # Counters, in one array so that every function can move them on.
 _RUNS, _NEXT, _NODES, ERROR, MATCHES, BOUND, _RESUME, _USED, _CHANGED, _READY = range(10)
 
@@ -127,142 +132,153 @@ def find_runs(
 
     `boundary_ts[k]` is the stream time of the row that closes count window `first_boundary + k`.
     """
-    total = rows.sn.size
     n = np.zeros(10, np.int64)
-    used = np.empty(total, np.int64)
-    held = np.zeros(total, np.bool_)
+    used = np.empty(rows.sn.size, np.int64)
+    held = np.zeros(rows.sn.size, np.bool_)
     out = Out(np.empty(64, np.int64), np.empty(64, np.int64), np.empty(64, np.bool_), np.empty((16, 6), np.int64))
     for key in range(rows.offsets.size - 1):
         begin, end = rows.offsets[key], rows.offsets[key + 1]
-        if begin == end:
-            continue
-        number = 1
-        low, high = begin, end
-        if split.kind == BY_COUNT or split.kind == BY_TIME:
-            number = max(split.first_window, _lowest_window(split, rows, begin))
-            high = begin
-        keep_from = FOREVER  # windows that begin at a row: keep everything from the first open one on
+        keep_from = end  # windows that begin at a row: everything from the first open one on
+        low, high, number = begin, begin, split.first_window
         while low < end:
-            # 1. Which rows, and how the window ends: by a row (close_row), at a stream time, or not yet.
-            close_ts, close_sn, close_row = FOREVER, 0, False
-            if split.kind == BY_COUNT or split.kind == BY_TIME:
-                opens = (number - 1) * split.slide
-                while low < end and _position(split, rows, low) < opens:
-                    low += 1
-                if low == end:
-                    break
-                if number > split.last_window:
-                    break
-                if _position(split, rows, low) >= opens + split.size:
-                    number = max(number + 1, _lowest_window(split, rows, low))
-                    continue
-                high = max(high, low)
-                while high < end and _position(split, rows, high) < opens + split.size:
-                    high += 1
-                if split.kind == BY_TIME:
-                    close_ts = opens + split.size
-                elif opens + split.size <= progress.end_sn:
-                    close_sn = opens + split.size
-                    close_ts = boundary_ts[number - first_boundary]
-            elif split.kind == PER_KEY:
-                number = rows.sn[low]
-                high = min(low + split.size, end)
-                close_row = low + split.size <= end
-                if low + max(split.size, split.slide) > end:
-                    keep_from = min(keep_from, low)
-            elif split.kind == OPENED:
-                while low < end and not rows.opens[low]:
-                    low += 1
-                if low == end:
-                    break
-                number = rows.sn[low]
-                high = low + 1
-                while high < end and not close_row:
-                    if split.by_rows and high - low >= split.size:
-                        break
-                    if not split.by_rows and rows.ts[high] >= rows.ts[low] + split.size:
-                        break
-                    close_row = rows.closes[high]
-                    high += 1
-                if split.by_rows:
-                    close_row = close_row or high - low >= split.size
-                elif not close_row:
-                    close_ts = rows.ts[low] + split.size
-            if close_row:
-                close_ts, close_sn = rows.ts[high - 1], rows.sn[high - 1]
+            low, high, number = _next_window(rows, split, low, high, number, end)
+            if low == end or number > split.last_window:
+                break
+            close_ts, close_sn = _close_of(rows, split, progress, boundary_ts, first_boundary, low, high, number)
             is_open = close_ts > progress.watermark and not progress.complete
-            if is_open and split.kind == OPENED:
-                keep_from = min(keep_from, low)
 
-            # 2. The rows, each preceded by the deadlines that passed before it.
-            n[_RUNS] = 0
-            n[_NODES] = 0
-            n[_USED] = 0
+            n[_RUNS] = n[_NODES] = n[_USED] = 0
             n[_RESUME] = low
-            interest, every_row, due = np.uint64(0), False, FOREVER
             start_bits, any_start = _start_bits(tables)
+            interest, every_row, due = np.uint64(0), False, NEVER
             for i in range(low, high):
                 while due <= rows.ts[i]:
                     out = _expire(rows, tables, rule, progress, now, nodes, n, out, number, due)
                     interest, every_row, due = _interest(tables, rule, now, n)
                 bits = rows.bits[i]
-                starts = (any_start or (bits & start_bits) != 0) and (i == low or not rule.at_start)
-                if not starts and not every_row and (bits & interest) == 0:
-                    if rule.at_start and i == low:
-                        used[n[_USED]] = i
-                        n[_USED] += 1
+                first = rule.at_start and i == low
+                starts = (any_start or (bits & start_bits) != 0) and (first or not rule.at_start)
+                if starts or every_row or (bits & interest) != 0:
+                    nodes = _room(nodes, n, rule, tables)
+                    n[_CHANGED] = n[_READY] = 0
+                    _step(rows, tables, programs, rule, now, later, nodes, n, i)
+                    if starts and i >= n[_RESUME]:
+                        _start(rows, tables, programs, rule, later, nodes, n, i)
+                    if n[ERROR] != 0:
+                        return out, n, held, i
+                    now, later = later, now
+                    n[_RUNS] = n[_NEXT]
+                    if n[_READY] != 0:
+                        out = _release(rows, rule, progress, now, nodes, n, out, number, rows.ts[i], rows.sn[i])
+                    interest, every_row, due = _interest(tables, rule, now, n)
+                elif not first:
                     continue
-                nodes = _room(nodes, n, rule, tables)
-                n[_CHANGED] = n[_READY] = 0
-                _step(rows, tables, programs, rule, now, later, nodes, n, i)
-                if starts and i >= n[_RESUME]:
-                    _start(rows, tables, programs, rule, later, nodes, n, i)
-                if n[ERROR] != 0:
-                    return out, n, held, i
-                now, later = later, now
-                n[_RUNS] = n[_NEXT]
-                if n[_READY] != 0:
-                    out = _release(rows, rule, progress, now, nodes, n, out, number, rows.ts[i], rows.sn[i])
-                if n[_CHANGED] != 0 or (rule.at_start and i == low):
+                if first or n[_CHANGED] != 0:
                     used[n[_USED]] = i
                     n[_USED] += 1
-                interest, every_row, due = _interest(tables, rule, now, n)
                 if n[_RUNS] == 0:
                     n[_NODES] = 0
                     if not split.holds_all and not rule.at_start:
                         n[_USED] = 0
 
-            # 3. Deadlines after the last row, and the end of the window.
-            until = min(close_ts, progress.watermark)
-            while due <= until and due != FOREVER:
+            while due <= min(close_ts, progress.watermark) and due != FOREVER:
                 out = _expire(rows, tables, rule, progress, now, nodes, n, out, number, due)
                 interest, every_row, due = _interest(tables, rule, now, n)
-            if not is_open:
+            if is_open:
+                _hold(rule, split, now, n, used, held)
+            else:
                 if close_ts > progress.watermark:  # the input ends before the window does
-                    close_ts, close_sn = FOREVER, 0
+                    close_ts, close_sn = NEVER, NO_ROW
                 out = _close(rows, rule, progress, now, nodes, n, out, number, close_ts, close_sn)
-            elif split.holds_all or rule.at_start:
-                for u in range(n[_USED]):
-                    held[used[u]] = True
-            elif n[_RUNS] > 0:
-                for u in range(n[_USED]):
-                    if used[u] >= now.start[0]:
-                        held[used[u]] = True
             if n[ERROR] != 0:
                 return out, n, held, low
-
-            # 4. On to the next window.
+            if _is_needed(split, low, end, is_open):
+                keep_from = min(keep_from, low)
             if split.kind == NO_WINDOW:
                 break
-            if split.kind == PER_KEY:
-                low += split.slide
-            elif split.kind == OPENED:
-                low += 1
-            else:
-                number += 1
-        if keep_from != FOREVER:
-            held[keep_from:end] = True
+            number += 1
+            if split.kind == PER_KEY or split.kind == OPENED:
+                low += split.slide if split.kind == PER_KEY else 1
+        held[keep_from:end] = True
     return out, n, held, 0
+
+
+@compiled
+def _next_window(rows: Rows, split: Split, low: int, high: int, number: int, end: int) -> Any:
+    """The next window that has rows: low .. high, and its number; low is `end` if there is none.
+
+    Windows on the grid: `number` is the first to look at, and both ends only move forward. The others begin at `low` or later.
+    """
+    if split.kind == NO_WINDOW:
+        return low, end, 1
+    if split.kind == PER_KEY:
+        return low, min(low + split.size, end), rows.sn[low]
+    if split.kind == OPENED:
+        while low < end and not rows.opens[low]:
+            low += 1
+        if low == end:
+            return end, end, 0
+        high = low + 1
+        while high < end and _in_reach(rows, split, low, high):
+            high += 1
+            if rows.closes[high - 1]:
+                break
+        return low, high, rows.sn[low]
+    number = max(number, _lowest_window(split, rows, low))
+    while low < end:
+        opens = (number - 1) * split.slide
+        if _position(split, rows, low) < opens:
+            low += 1
+        elif _position(split, rows, low) >= opens + split.size:
+            number = max(number + 1, _lowest_window(split, rows, low))
+        else:
+            break
+    high = max(high, low)
+    while high < end and _position(split, rows, high) < (number - 1) * split.slide + split.size:
+        high += 1
+    return low, high, number
+
+
+@inlined
+def _in_reach(rows: Rows, split: Split, low: int, i: int) -> bool:
+    """Does an opened window reach as far as row i?"""
+    return i - low < split.size if split.by_rows else rows.ts[i] < rows.ts[low] + split.size
+
+
+@compiled
+def _close_of(
+    rows: Rows, split: Split, progress: Progress, boundary_ts: Any, first_boundary: int, low: int, high: int, number: int
+) -> Any:
+    """When a window closes: stream time, and the SN of the row that closes it (0: time does); FOREVER if nothing has yet."""
+    if split.kind == BY_TIME:
+        return (number - 1) * split.slide + split.size, 0
+    if split.kind == BY_COUNT:
+        last_sn = (number - 1) * split.slide + split.size
+        return (boundary_ts[number - first_boundary], last_sn) if last_sn <= progress.end_sn else (FOREVER, 0)
+    if split.kind == PER_KEY or (split.kind == OPENED and split.by_rows):
+        by_row = high - low == split.size or (split.kind == OPENED and high - 1 > low and rows.closes[high - 1])
+        return (rows.ts[high - 1], rows.sn[high - 1]) if by_row else (FOREVER, 0)
+    if split.kind == OPENED:
+        by_row = high - 1 > low and rows.closes[high - 1]
+        return (rows.ts[high - 1], rows.sn[high - 1]) if by_row else (rows.ts[low] + split.size, 0)
+    return FOREVER, 0
+
+
+@inlined
+def _is_needed(split: Split, low: int, end: int, is_open: bool) -> bool:
+    """Must every row from this window's first one on be kept, because the window, or the next one, is counted from there?"""
+    if split.kind == PER_KEY:
+        return low + max(split.size, split.slide) > end
+    return split.kind == OPENED and is_open
+
+
+@compiled
+def _hold(rule: Rule, split: Split, now: Runs, n: Any, used: Any, held: Any) -> None:
+    """Mark what an open window needs of what it used."""
+    everything = split.holds_all or rule.at_start
+    for u in range(n[_USED]):
+        if everything or (n[_RUNS] > 0 and used[u] >= now.start[0]):
+            held[used[u]] = True
 
 
 @compiled
@@ -330,7 +346,7 @@ def _move(
 @compiled
 def _hit(programs: Programs, nodes: Nodes, negated: Any, i: int, node: int) -> bool:
     """Does row i fit one of the negated symbols?"""
-    symbol = 0
+    symbol: Any = np.int64(0)
     while negated != 0:
         if negated & np.uint64(1) and fits(programs, symbol, i, node, nodes):
             return True
@@ -352,9 +368,9 @@ def _start(rows: Rows, tables: Tables, programs: Programs, rule: Rule, later: Ru
             if not rule.all_runs:
                 break
         symbol = tables.symbol[o]
-        if (rows.bits[i] >> np.uint64(symbol)) & np.uint64(1) == 0 or not fits(programs, symbol, i, -1, nodes):
+        if (rows.bits[i] >> np.uint64(symbol)) & np.uint64(1) == 0 or not fits(programs, symbol, i, NOTHING, nodes):
             continue
-        if _enter(rows, tables, programs, rule, later, nodes, n, i, tables.target[o], -1, i, symbol):
+        if _enter(rows, tables, programs, rule, later, nodes, n, i, tables.target[o], NOTHING, i, symbol):
             empty = False
             break
         if n[ERROR] != 0:
@@ -480,7 +496,7 @@ def _expire(
         now.kind[kept] = kind
         kept += 1
     n[_RUNS] = kept
-    return _release(rows, rule, progress, now, nodes, n, out, number, due, 0)
+    return _release(rows, rule, progress, now, nodes, n, out, number, due, NO_ROW)
 
 
 @compiled

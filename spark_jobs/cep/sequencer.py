@@ -28,7 +28,7 @@ from spark_jobs.cep.operator import Operator
 Producer = tuple[int, int]  # at_ts, at_sn; at_sn 0: a deadline, which comes before all rows of its time
 
 # What orders matches and is no part of a complex event.
-_PLACE = ("at_ts", "at_sn", "first_sn")
+_PLACE = ["at_ts", "at_sn", "first_sn"]
 # How many places in its matches a shard reports, for slices of about equal size: off by a few percent at most.
 _MARKS = 32
 
@@ -53,7 +53,7 @@ EVERYTHING = Slice()
 def number(operator: Operator, seed: Seed, batch: int, shards: Sequence[pa.Table]) -> tuple[pa.Table, Seed]:
     """Join the shards' matches of one batch into complex events in their final order, all in memory, text as plain text."""
     complex_events, seed = stamp(operator.name, seed, batch, [in_order(matches) for matches in shards], EVERYTHING)
-    return complex_events.cast(pa.schema([(field.name, _plain(field.type)) for field in complex_events.schema])), seed
+    return complex_events.cast(pa.schema([(field.name, plain(field.type)) for field in complex_events.schema])), seed
 
 
 def in_order(matches: pa.Table) -> pa.Table:
@@ -70,6 +70,7 @@ def stamp(operator: str, seed: Seed, batch: int, shards: Sequence[pa.Table], par
     seed, matches = _below(seed, shards, part.low), pa.concat_tables(_between(shard, part) for shard in shards)
     place = _place(matches)
     order = _sorted(*place)
+    matches = matches.drop_columns(_PLACE)
     if not _ascending(order):
         matches = matches.unify_dictionaries().combine_chunks().take(pa.array(order))
     new = _differs_from_last(place[0][order], place[1][order])
@@ -79,7 +80,7 @@ def stamp(operator: str, seed: Seed, batch: int, shards: Sequence[pa.Table], par
         "x": pa.array(seed.x - 1 + np.cumsum(new)),
         "y": matches["y"],
         "ordinal": pa.array(seed.ordinal + np.arange(count)),
-        **{name: matches[name] for name in matches.column_names if name not in (*_PLACE, "y")},
+        **{name: matches[name] for name in matches.column_names if name != "y"},
         "batch": pa.repeat(pa.scalar(batch, pa.int64()), count),
     }
     return pa.table(columns), Seed(seed.x + int(new.sum()), seed.ordinal + count)
@@ -176,7 +177,8 @@ def _int64s(column: pa.ChunkedArray) -> Int64s:
     return np.asarray(column.combine_chunks())
 
 
-def _plain(type_: pa.DataType) -> pa.DataType:
+def plain(type_: pa.DataType) -> pa.DataType:
+    """The type without codes: of text that may be coded, alone or in lists."""
     if pa.types.is_list(type_):
-        return pa.list_(_plain(type_.value_type))
+        return pa.list_(plain(type_.value_type))
     return type_.value_type if pa.types.is_dictionary(type_) else type_
