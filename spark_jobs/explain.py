@@ -77,7 +77,8 @@ class Explanation:
         lines += _automaton_lines(self.states)
         lines += ["", "Predicates"]
         lines += _predicate_lines(self.predicates)
-        lines += _wrapped(f"Columns read: {', '.join(self.columns) or 'none'}, besides sn and stream_ts.", "  ", "  ")
+        others = [column for column in self.columns if column not in ("sn", "stream_ts")]
+        lines += _wrapped(f"Columns read: {', '.join(others) or 'none'}, besides sn and stream_ts.", "  ", "  ")
         for title, sentences in (("Matching", self.matching), ("Replay", self.replay)):
             lines += ["", title, *(line for sentence in sentences for line in _wrapped(sentence, "  - ", "    "))]
         lines += ["", f"Warnings: {len(self.warnings) or 'none'}"]
@@ -244,7 +245,7 @@ def _why_runs(operator: Operator) -> list[str]:
     reasons = {
         "the pattern is more than a plain 'A -> B -> C'": operator.pattern.steps is None,
         f"{_listed(sorted(terms.crossing))} must be compared with rows bound before": terms.crossing,
-        "PREV looks at other rows": terms.back,
+        "PREV looks at other rows": operator.back,
         "all runs are asked for": operator.all_runs,
         "timed-out matches are asked for": operator.timed_out,
         "the time between steps is limited": operator.within_steps,
@@ -256,6 +257,8 @@ def _why_runs(operator: Operator) -> list[str]:
 
 def _parallel(operator: Operator, keys: str | None) -> str:
     if not keys:
+        if operator.window.on_grid and not operator.complete:
+            return "Parallel by windows: each task gets a stretch of them, and the rows that neighbours share twice."
         return "One stream: without PARTITION BY every row may matter to every match, so one task does all of it."
     if operator.complete:
         if operator.window.kind == "count":
@@ -275,9 +278,15 @@ def _when_out(operator: Operator) -> str:
     if pattern.at_end:
         return f"A match comes out when its {'window closes' if operator.window.kind != 'none' else 'key ends'}."
     if operator.all_runs:
-        return "Every run that completes is a match and comes out with its last row."
+        kept = (
+            ""
+            if operator.after_match.kind == "none"
+            else f", unless a match before it skipped it ({operator.after_match.kind})"
+        )
+        return f"Every run that completes is a match and comes out with its last row{kept}."
     if automaton.endless:
-        until = [f"WITHIN ({duration_text(operator.within or operator.within_steps)}) has passed"] if _timed(operator) else []
+        limits = [limit for limit in (operator.within, operator.within_steps) if limit]
+        until = [f"WITHIN ({_listed([duration_text(limit) for limit in limits], 'or')}) has passed"] if limits else []
         until += ["its window closes"] if operator.window.kind != "none" else []
         until += ["the input ends"] if operator.complete and not until else []
         later = _listed(automaton.endless, "or")
@@ -285,6 +294,8 @@ def _when_out(operator: Operator) -> str:
         return f"A complete match that a later {later} could lengthen waits {wait}."
     if any(state.accept > 0 for state in automaton.states):
         return "A match comes out with the first row that can no longer lengthen it, or with its last row if nothing can."
+    if any(len(state.options) > 1 for state in automaton.states[1:]):
+        return "A match comes out with its last row; where a row fits several steps, when no preferred way is left."
     return "A match comes out with its last row."
 
 
@@ -296,6 +307,8 @@ def _replay(operator: Operator) -> Iterator[str]:
     whole = window.kind in ("keyed", "opened")
     if operator.every_row:
         yield from _why_every_row(operator)
+    elif window.kind == "opened":
+        yield "A row that fits no symbol and neither opens nor closes a window is dropped before matching."
     else:
         dropped = "" if _undecided(operator) else "; it is dropped before matching"
         yield f"A row that fits no symbol is never held{dropped}."
@@ -305,8 +318,8 @@ def _replay(operator: Operator) -> Iterator[str]:
         yield f"{_listed(everywhere)} {fit} every row, so every row can be used."
     if not whole:
         yield f"Held are the used rows since the first start still undecided: {_listed(_uses(operator))}."
-    if operator.terms.back:
-        back = _count(operator.terms.back, "row")
+    if operator.back:
+        back = _count(operator.back, "row")
         yield f"PREV: as context, {back} before each held one and at the end of each key are kept too."
     if window.kind == "keyed":
         yield f"All rows of windows still open are held: up to {window.size:,} per key, for as long as the key is silent."

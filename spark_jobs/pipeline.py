@@ -61,6 +61,11 @@ def _after_match(text: str) -> str:
     return text
 
 
+def _truth(text: Any) -> Any:
+    """YAML reads TRUE as a boolean; in a definition it is a predicate."""
+    return str(text).upper() if isinstance(text, bool) else text
+
+
 def _attribute(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
@@ -138,7 +143,7 @@ class OperatorSpec(_Strict):
     partition_by: str | None = None
     window: WindowSpec | None = None
     pattern: str
-    define: dict[str, str]
+    define: dict[str, Annotated[str, BeforeValidator(_truth)]]
     subset: dict[str, list[str]] = {}
     within: Duration | None = None
     within_steps: Duration | None = None
@@ -239,7 +244,9 @@ def _read_yaml(text: str, file: str) -> tuple[Any, dict[Path_, int]]:
         document = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise PipelineError(f"{file}:{mark.line + 1 if mark else 1}: not valid YAML: {error.problem}") from None
+        raise PipelineError(
+            f"{file}:{mark.line + 1 if mark else 1}: not valid YAML: {error.problem}{_quote_hint(error)}"
+        ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise PipelineError(f"{file}:1: not valid YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(document, dict):
@@ -252,6 +259,10 @@ def _read_yaml(text: str, file: str) -> tuple[Any, dict[Path_, int]]:
     if twice:
         raise _refuse(file, lines, [(key, f"'{key[-1]}' is given twice") for key in twice])
     return document, lines
+
+
+def _quote_hint(error: yaml.MarkedYAMLError) -> str:
+    return "; put texts with commas, quotes or colons into quotes" if "flow mapping" in str(error.context) else ""
 
 
 def _note_lines(node: Any, path: Path_, lines: dict[Path_, int]) -> list[Path_]:
@@ -267,6 +278,9 @@ def _note_lines(node: Any, path: Path_, lines: dict[Path_, int]) -> list[Path_]:
     return twice
 
 
+_COMMA = "inside { } a comma ends an entry, so put texts with commas into quotes"
+
+
 def _schema_problems(error: ValidationError) -> list[tuple[Path_, str]]:
     problems: dict[Path_, str] = {}
     for item in error.errors():
@@ -277,8 +291,12 @@ def _schema_problems(error: ValidationError) -> list[tuple[Path_, str]]:
         elif item["type"] == "missing":
             message = f"'{path[-1]}' is missing"
             path = path[:-1]
-        elif item["input"] is None and len(path) > 1 and path[-2] in ("define", "measures"):
-            message = f"'{path[-1]}' has no text; inside {{ }} a comma ends an entry, so put texts with commas into quotes"
+        elif item["input"] is None and len(path) > 1 and path[-2] in ("define", "measures", "attributes"):
+            message = f"'{path[-1]}' has no text; {_COMMA}"
+        elif item["type"] == "too_short":
+            message = "is empty; at least one is needed"
+        elif item["type"] in ("model_type", "model_attributes_type", "dict_type"):
+            message = f"should be a mapping, not {item['input']!r}"
         elif item["type"].endswith("_type"):
             message = f"{message}, not {item['input']!r}"
         problems.setdefault(path, message)

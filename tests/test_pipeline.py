@@ -189,3 +189,32 @@ operators:
 """
     with pytest.raises(PipelineError, match=r"x.yaml:7: .*put texts with commas into quotes"):
         parse_pipeline(text, "x.yaml")
+
+
+def test_true_without_quotes_is_a_predicate() -> None:
+    text = """
+name: small
+source: {}
+operators:
+  all_rows:
+    pattern: A
+    define: {A: TRUE}
+"""
+    assert parse_pipeline(text, "x.yaml").built["all_rows"].define == {"A": "TRUE"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: a\nsource: {}\noperators: {}", "x.yaml:3: operators: is empty"),
+        (
+            "name: a\nsource: 5\noperators: {a: {pattern: A, define: {A: 'TRUE'}}}",
+            "x.yaml:2: source: should be a mapping, not 5",
+        ),
+        ("name: a\nsource: {attributes: {d: decimal(12,2)}}\noperators: {a: {pattern: A, define: {A: 'TRUE'}}}", "into quotes"),
+        ("name: a\nsource: {}\noperators: {a: {pattern: A, define: {A: type IN ('b','c')}}}", "into quotes"),
+    ],
+)
+def test_mistakes_of_yaml_are_said_in_words(text: str, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        parse_pipeline(text, "x.yaml")

@@ -44,7 +44,7 @@ class Known(NamedTuple):
 class ShardMatches(NamedTuple):
     """What one shard found and what it still needs."""
 
-    matches: pa.Table  # y, at_ts, at_sn, first_sn, key, ts, symbols, sns, timed_out and the measures; not yet numbered
+    matches: pa.Table  # y, _at_ts, _at_sn, _first_sn, key, ts, symbols, sns, timed_out and the measures; not yet numbered
     held_sn: Int64s
     context_sn: Int64s  # needed for PREV only: they are read again, but not matched again
 
@@ -352,9 +352,9 @@ def match_table(operator: Operator, events: pa.Table, offsets: Int64s | None, fo
     list_offsets = pa.array(found.offsets.astype(np.int32))
     table = {
         "y": pa.array(found.window),
-        "at_ts": pa.array(found.at_ts),
-        "at_sn": pa.array(found.at_sn),
-        "first_sn": pa.array(sn[found.first]),
+        "_at_ts": pa.array(found.at_ts),
+        "_at_sn": pa.array(found.at_sn),
+        "_first_sn": pa.array(sn[found.first]),
         "key": _key_texts(operator, events, last),
         "ts": _one_chunk(events[operator.stream_ts]).take(last).cast(TIMESTAMP),
         "symbols": pa.ListArray.from_arrays(list_offsets, symbols),

@@ -158,8 +158,8 @@ class Operator:
             for member in members:
                 if member not in self.pattern.bound:
                     raise ExpressionError(
-                        f"SUBSET {subset} names '{member}'{suggest(member, list(self.pattern.bound))}, which no step binds", 1
+                        f"SUBSET {subset} names '{member}', which no step binds{suggest(member, list(self.pattern.bound))}", 1
                     )
         target = self.after_match.symbol
         if target is not None and target not in known:
-            raise ExpressionError(f"AFTER MATCH SKIP names '{target}'{suggest(target, known)}, which no step binds", 1)
+            raise ExpressionError(f"AFTER MATCH SKIP names '{target}', which no step binds{suggest(target, known)}", 1)

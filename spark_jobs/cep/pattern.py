@@ -219,6 +219,8 @@ class _Parser:
                 raise self._error("in a strict sequence nothing can stand in the gap; write '-> !N ->' for a negation")
             self.place += 1
             negated.append(self._symbol("after '!'"))
+            if self.token.text in ("*", "+", "?") or self.token.kind == "count":
+                raise self._error(f"a negation has no quantifier: no {negated[-1]} at all may stand in the gap")
             connector = self._connector()
             if connector is None and not self._ends():
                 raise self._error(f"'->' is missing after '!{negated[-1]}'")

@@ -103,7 +103,7 @@ def read_events(
     Every key is in SN order, because a key lives in one bucket and later files hold later events;
     `in_sn_order` asks for that order across keys too.
     """
-    names = ["sn", "stream_ts", *columns]
+    names = list(dict.fromkeys(["sn", "stream_ts", *columns]))
     parts = []
     for file in files:
         parts += _read_file(file["path"], names, residual, after_sn, end_sn)

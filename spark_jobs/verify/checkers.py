@@ -22,6 +22,10 @@ from spark_jobs.verify.verdict import Finding, Verdict
 
 # Enough to see what went wrong; the counts say how much.
 MAX_EXAMPLES = 10
+# What a complex event is: the same events may be bound to other symbols, or be the start of a match that timed out.
+IDENTITY = ["y", "events", "symbols", "timed_out"]
+# The fixed columns that say something else about it; the others are numbers and where it came from.
+SAID = {"key", "ts"}
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,15 @@ class Checker(Protocol):
 
 
 def reconcile(actual: pa.Table, expected: pa.Table, detected_sn: int) -> pd.DataFrame:
-    """One row per complex event of either side; a complex event is known by its window and its events."""
-    ours, reference = _frame(actual), _frame(expected)
+    """One row per complex event of either side; a complex event is known by its window, its events and their symbols."""
+    # The table has the measures of all operators; the reference has this one's.
+    said = sorted(set(expected.column_names) - (set(complex_events.FIXED_NAMES) - SAID))
+    ours, reference = _frame(actual, said), _frame(expected, said)
     reference = reference[reference["last_sn"] <= detected_sn]
-    ours["duplicate"] = ours.duplicated(["y", "events"]) | ours.duplicated(["ordinal"])
+    ours["duplicate"] = ours.duplicated(IDENTITY) | ours.duplicated(["ordinal"])
     first = ours[~ours["duplicate"]].sort_values("ordinal")
     ours["out_of_turn"] = (first["batch"] < first["batch"].cummax()).reindex(ours.index, fill_value=False)
-    joined = ours.merge(reference, on=["y", "events"], how="outer", suffixes=("", "_expected"), indicator="side")
+    joined = ours.merge(reference, on=IDENTITY, how="outer", suffixes=("", "_expected"), indicator="side")
     both = joined["side"] == "both"
     joined["false_positive"] = joined["side"] == "left_only"
     joined["false_negative"] = joined["side"] == "right_only"
@@ -123,23 +129,30 @@ def run_checkers(evidence: Evidence, checkers: dict[str, Callable[[Evidence], Fi
     return findings
 
 
-def _frame(table: pa.Table) -> pd.DataFrame:
+def _frame(table: pa.Table, said: list[str]) -> pd.DataFrame:
     frame: pd.DataFrame = table.select(["operator", "x", "y", "ordinal", "key", "batch"]).to_pandas()
     lists = table["sns"].combine_chunks()
     ends = np.asarray(lists.offsets)[1:] if len(lists) else np.empty(0, np.int64)
     flat = np.asarray(lists.values) if len(lists) else np.empty(0, np.int64)
     frame["last_sn"] = flat[ends - 1] if len(lists) else np.empty(0, np.int64)
     frame["events"] = _joined(lists)
-    frame["content"] = _content(table)
+    frame["symbols"] = (
+        pc.binary_join(table["symbols"].combine_chunks().cast(pa.list_(pa.string())), " ").to_pandas().astype(str)
+    )
+    frame["timed_out"] = pc.fill_null(table["timed_out"], False).to_pandas().astype(bool)
+    frame["content"] = _content(table, said)
     return frame
 
 
-def _content(table: pa.Table) -> Any:
-    """What a match says besides its numbers and events, as one comparable text per row."""
-    named = ("key", "ts", "timed_out")
-    names = [name for name in table.column_names if name in named or name not in complex_events.FIXED_NAMES]
-    texts = [pc.fill_null(pc.cast(table[name], pa.string()), "NULL") for name in sorted(names)]
-    texts.append(pc.binary_join(table["symbols"].combine_chunks().cast(pa.list_(pa.string())), " "))
+def _content(table: pa.Table, said: list[str]) -> Any:
+    """What a match says besides what it is, as one comparable text per row; text is quoted, so 'NULL' is not NULL."""
+    texts = []
+    for name in said:
+        column = table[name].combine_chunks()
+        text = column.cast(pa.string())
+        if pa.types.is_string(column.type):
+            text = pc.binary_join_element_wise("'", text, "'", "")
+        texts.append(pc.binary_join_element_wise(f"{name}=", pc.fill_null(text, "NULL"), ""))
     return pc.binary_join_element_wise(*texts, " | ").to_pandas().astype(str)
 
 
@@ -159,10 +172,13 @@ def _example(row: Mapping[Any, Any]) -> dict[str, Any]:
     def number(x: Any, ordinal: Any) -> str | None:
         return None if pd.isna(ordinal) else f"{int(x)}:{int(row['y'])} (no. {int(ordinal)})"
 
-    return {
+    example = {
         "found": None if row["false_negative"] else number(row["x"], row["ordinal"]),
         "expected": number(row["x_expected"], row["ordinal_expected"]),
         "events": row["events"],
         "key": row["key"],
         "batch": None if pd.isna(row["batch"]) else int(row["batch"]),
     }
+    if not pd.isna(row["content_expected"]) and row["content"] != row["content_expected"]:
+        example |= {"says": row["content"], "should say": row["content_expected"]}
+    return example

@@ -96,7 +96,7 @@ def measures(vector: Vector) -> list[dict[str, Any]]:
         watermark = max([NOT_HELD, *(e.ts for e in vector.events)])
         known = Known(0, len(vector.events), NOT_HELD, watermark, operator.window.first_window())
         matches = match_shard(operator, events, known).matches
-        order = np.lexsort([np.asarray(matches[name]) for name in ("first_sn", "y", "at_sn", "at_ts")])
+        order = np.lexsort([np.asarray(matches[name]) for name in ("_first_sn", "y", "_at_sn", "_at_ts")])
         found = matches.select(list(vector.measures))
     return list(found.take(pa.array(order)).to_pylist())
 

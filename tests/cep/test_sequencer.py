@@ -40,7 +40,7 @@ def tables(shards: Found) -> list[pa.Table]:
 
 def _table(matches: list[Match], shard: int) -> pa.Table:
     columns = list(zip(*matches, strict=True)) if matches else [[], [], [], []]
-    named = dict(zip(("at_ts", "at_sn", "y", "first_sn"), (pa.array(c, pa.int64()) for c in columns), strict=True))
+    named = dict(zip(("_at_ts", "_at_sn", "y", "_first_sn"), (pa.array(c, pa.int64()) for c in columns), strict=True))
     names = pa.array([f"{shard}/{place}" for place in range(len(matches))], pa.string()).dictionary_encode()
     return pa.table({**named, "name": names})
 

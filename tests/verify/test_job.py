@@ -1,0 +1,43 @@
+"""The verification job over a lake."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.verify.job import verify
+from spark_jobs.verify.verdict import Verdict
+from tests.conftest import PIPELINE, find
+
+# Measures of one operator are NULL in the rows of the others; some have the names of the engine's own columns.
+TWO = """
+  both:
+    partition_by: key
+    pattern: A | B
+    define: {A: amount > 10, B: amount > 20}
+    select: all runs
+    after_match: none
+    measures: {first_sn: A.sn, at_ts: A.ts, sn2: LAST(sn)}
+  none:
+    partition_by: key
+    pattern: A -> B
+    define: {A: type = 'zebra', B: "TRUE"}
+    within: 5 min
+"""
+
+
+def test_operators_with_different_measures_are_valid_together(ingested: Path, tmp_path: Path) -> None:
+    shutil.copytree(ingested, tmp_path / "lake")
+    lake = Lake(tmp_path / "lake")
+    pipeline = parse_pipeline(PIPELINE + TWO, "two.yaml")
+    # More shards than the keys can fill: some have no rows.
+    find(pipeline, lake, 500, 60)
+    done = {verified.operator: verified for verified in verify(pipeline, lake)}
+    assert {verified.verdict for verified in done.values()} == {Verdict.VALID}
+    assert done["both"].matches > done["probing"].matches > done["none"].matches == 0
+    rows = [row for row in lake.read("complex_events").to_pylist() if row["operator"] == "both"]
+    assert {row["first_sn"] == row["sns"][0] for row in rows if row["symbols"] == ["A"]} == {True}
