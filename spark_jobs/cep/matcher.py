@@ -205,7 +205,15 @@ def _match_runs(
     limits, complete = operator.limits, operator.complete
     boundaries = boundaries or _boundaries(operator, events, known)
     out, counts, held, where = runs.find_runs(
-        runs.Rows(np.searchsorted(rows, offsets), bits[rows], sn[rows], ts[rows], opens[rows], closes[rows]),
+        runs.Rows(
+            np.searchsorted(rows, offsets),
+            bits[rows],
+            sn[rows],
+            ts[rows],
+            opens[rows],
+            closes[rows],
+            _known_ts(ts, offsets, known, complete),
+        ),
         operator.automaton.tables(),
         programs,
         _rule(operator),
@@ -235,6 +243,13 @@ def _match_runs(
         excluded=out.excluded[:bound],
     )
     return found, rows, held
+
+
+def _known_ts(ts: Int64s, offsets: Int64s, known: Known, complete: bool) -> Int64s:
+    """How far each key has come in time: with all others, or, where the input is complete, on its own."""
+    if not complete or not ts.size:
+        return np.full(max(offsets.size - 1, 0), known.watermark, np.int64)
+    return ts[np.maximum(offsets[1:] - 1, 0)]
 
 
 def _rule(operator: Operator) -> runs.Rule:

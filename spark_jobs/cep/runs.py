@@ -39,7 +39,7 @@ NO_ROW: Any = np.int64(0)
 NOTHING: Any = np.int64(-1)
 
 # Counters, in one array so that every function can move them on.
-_RUNS, _NEXT, _NODES, ERROR, MATCHES, BOUND, _RESUME, _USED, _CHANGED, _READY = range(10)
+_RUNS, _NEXT, _NODES, ERROR, MATCHES, BOUND, _RESUME, _USED, _CHANGED, _READY, _PENDING = range(11)
 
 
 class Rows(NamedTuple):
@@ -51,6 +51,7 @@ class Rows(NamedTuple):
     ts: Any  # stream time, never decreasing in SN
     opens: Any  # bool: opens a window
     closes: Any  # bool: closes a window
+    known: Any  # per key: the stream time up to which WITHIN can have expired
 
 
 class Rule(NamedTuple):
@@ -132,7 +133,7 @@ def find_runs(
 
     `boundary_ts[k]` is the stream time of the row that closes count window `first_boundary + k`.
     """
-    n = np.zeros(10, np.int64)
+    n = np.zeros(11, np.int64)
     used = np.empty(rows.sn.size, np.int64)
     held = np.zeros(rows.sn.size, np.bool_)
     out = Out(np.empty(64, np.int64), np.empty(64, np.int64), np.empty(64, np.bool_), np.empty((16, 6), np.int64))
@@ -181,7 +182,7 @@ def find_runs(
                     if not split.holds_all and not rule.at_start:
                         n[_USED] = 0
 
-            while due <= min(close_ts, progress.watermark) and due != FOREVER:
+            while due <= min(close_ts, rows.known[key]) and due != FOREVER:
                 out = _expire(rows, tables, rule, progress, now, nodes, n, out, number, due)
                 interest, every_row, due = _interest(tables, rule, now, n)
             if is_open:
@@ -286,7 +287,7 @@ def _step(
     rows: Rows, tables: Tables, programs: Programs, rule: Rule, now: Runs, later: Runs, nodes: Nodes, n: Any, i: int
 ) -> None:
     """Move every entry on over row i, from `now` into `later`."""
-    n[_NEXT] = 0
+    n[_NEXT] = n[_PENDING] = 0
     bits = rows.bits[i]
     decided = -1  # the start of which a match is complete: what comes after it in preference is dropped
     for r in range(n[_RUNS]):
@@ -295,6 +296,8 @@ def _step(
             n[_CHANGED] = 1
             continue
         kind = now.kind[r]
+        if kind in (DONE, ACCEPTING):
+            n[_PENDING] = 1
         if kind in (DONE, TIMED):
             _push(rule, later, n, start, now.state[r], now.live[r], now.node[r], now.deadline[r], kind)
         elif kind == ACCEPTING:
@@ -438,11 +441,15 @@ def _enter(
 
 @inlined
 def _push(rule: Rule, runs: Runs, n: Any, start: int, state: int, live: Any, node: int, deadline: int, kind: int) -> None:
-    """Append an entry, unless one before it in the order has the same future."""
+    """Append an entry, unless one before it in the order has the same future.
+
+    That of another start must not stand for this one while a match is held back that ended earlier: coming out, it may consume
+    the one start and leave the other. What completes from now on ends at this row or later, and consumes both.
+    """
     count = n[_NEXT]
     if rule.merges and kind == WAIT:
         r = count - 1
-        while r >= 0 and (rule.dominates or runs.start[r] == start):
+        while r >= 0 and (runs.start[r] == start or (rule.dominates and n[_PENDING] == 0)):
             if runs.state[r] == state and runs.live[r] == live and runs.kind[r] == WAIT and runs.deadline[r] >= deadline:
                 return
             r -= 1

@@ -435,6 +435,9 @@ class Search:
             deadlines.append(bound[0][1].ts + self.case.within)
         if self.case.within_steps:
             deadlines.append(bound[-1][1].ts + self.case.within_steps)
+        if self.case.complete:  # a complete input ends, for each key, with its last row
+            end = max(e.ts for e in self.events if e.key == bound[0][1].key)
+            deadlines = [deadline for deadline in deadlines if deadline <= end]
         return (min(deadlines), 0, 0) if deadlines else None
 
     def fits(self, symbol: str, bound: Binding, row: Event) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 from tests.cep.cases import examples, problems, skip_refused
 from tests.cep.engine import complex_events
 from tests.cep.oracle import Case, Event
 from tests.cep.oracle import complex_events as expected
+
+# Thousands of cases, and make soak tries forty times as many; the machine may be busy.
+pytestmark = pytest.mark.timeout(14_400)
 
 
 @settings(max_examples=examples(2500), deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,9 @@ from tests.cep.engine import in_batches, numbered, operator_of, step, table_of
 from tests.cep.oracle import Case, Event, complex_events
 
 Problem = tuple[Case, list[Event]]
+
+# Thousands of cases, and make soak tries forty times as many; the machine may be busy.
+pytestmark = pytest.mark.timeout(14_400)
 
 # A cut after every event tries every prefix at once; random cuts try longer batches.
 CUTS = st.one_of(st.just(list(range(1, 25))), st.lists(st.integers(1, 14), min_size=1, max_size=5))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import parse_pipeline
 from spark_jobs.verify.job import verify
