@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def pattern(text: str) -> Builder:
     """Begin with what to look for: `pattern("S{3,} -> L")`. docs/LANGUAGE.md defines the text."""
-    stripped = text.strip()
+    stripped = _text("pattern", text).strip()
     try:
         return Builder(Query(parse_pattern(stripped)))
     except ExpressionError as error:
@@ -33,7 +33,7 @@ class Builder:
 
     def by(self, *columns: str) -> Builder:
         """PARTITION BY: rows with equal values in these columns are matched on their own."""
-        return self._with(partition_by=_distinct("by", columns))
+        return self._with(partition_by=_distinct("by", [_text("by", column) for column in columns]))
 
     def order_by(self, *columns: str) -> Builder:
         """ORDER BY: names of columns, each with DESC, NULLS FIRST or NULLS LAST after it if wanted."""
@@ -52,7 +52,7 @@ class Builder:
     def subset(self, **members: Sequence[str]) -> Builder:
         """SUBSET: a name for several symbols, `subset(U=("S", "L"))`."""
         for name, symbols in members.items():
-            if isinstance(symbols, str) or not symbols:
+            if not isinstance(symbols, (list, tuple)) or not symbols:
                 raise ExpressionError(f"subset {name}: give the symbols as a list, such as ('A', 'B')", 1)
         return self._with(subsets={**self.query.subsets, **{name: tuple(symbols) for name, symbols in members.items()}})
 
@@ -115,13 +115,22 @@ class Builder:
 
     def sql(self, table: str) -> str:
         """The query as SQL text over `table`."""
+        if not _text("sql", table).strip():
+            raise ExpressionError("sql: the name of a table is needed", 1)
         return to_sql(self.query, table)
 
     def _with(self, **changes: Any) -> Builder:
         return Builder(replace(self.query, **changes))
 
 
+def _text(clause: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ExpressionError(f"{clause}: a text is needed, such as a column's name or a predicate, not {value!r}", 1)
+    return value
+
+
 def _read(clause: str, read: Callable[[str], Any], text: str) -> Any:
+    _text(clause, text)
     try:
         return read(text)
     except ValueError as error:

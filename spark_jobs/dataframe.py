@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
+from spark_jobs.builder import Builder
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.matcher import TIMESTAMP, int64s, match_complete
 from spark_jobs.cep.measures import Measures
@@ -34,7 +35,7 @@ _MAX_TEXT_BYTES = 2**31 - 1
 _BATCH_ROWS = 65_536
 
 
-def match(df: DataFrame, query: str | Query, *, max_rows: int = MAX_ROWS) -> DataFrame:
+def match(df: DataFrame, query: str | Query | Builder, *, max_rows: int = MAX_ROWS) -> DataFrame:
     """The matches in `df` of a query, given as SQL text or made by the builder. Lazy, as all of Spark.
 
     `SELECT .. FROM name MATCH_RECOGNIZE (..)`: the clause is applied to `df`, whatever the name, and Spark runs the SQL
@@ -54,14 +55,19 @@ def match(df: DataFrame, query: str | Query, *, max_rows: int = MAX_ROWS) -> Dat
     if isinstance(query, str):
         outer, query = split_match_recognize(query)
         return df.sparkSession.sql(outer, matches=_matches(df, query, max_rows))
+    if isinstance(query, Builder):
+        query = query.query
+    if not isinstance(query, Query):
+        raise RepriseError(f"match() needs SQL text with MATCH_RECOGNIZE or a query made with pattern(), not {query!r}")
     return _matches(df, query, max_rows)
 
 
 def _matches(df: DataFrame, query: Query, max_rows: int) -> DataFrame:
     plan = _plan(df.schema, query, max_rows)
-    rows = df.select([_column(name) for name in plan.columns])
+    # By number, because mapInArrow cannot find a column whose name has a dot or a backtick.
+    rows = df.select([_column(name).alias(str(number)) for number, name in enumerate(plan.columns)])
     if query.partition_by and not query.one_stream:
-        rows = rows.repartition(*[_column(name) for name in query.partition_by])
+        rows = rows.repartition(*[_column(str(plan.columns.index(name))) for name in query.partition_by])
     else:
         rows = rows.repartition(1)
     return rows.mapInArrow(_task(plan), plan.schema)
@@ -152,10 +158,11 @@ def _collected(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> pa.Table | Non
         parts.append(batch)
         rows += batch.num_rows
         if rows > plan.max_rows:
-            raise _too_much(plan, pa.Table.from_batches(parts), f"more than {plan.max_rows:,} rows")
+            read = pa.Table.from_batches(parts).rename_columns(list(plan.columns))
+            raise _too_much(plan, read, f"more than {plan.max_rows:,} rows")
     if not rows:
         return None
-    table = pa.Table.from_batches(parts)
+    table = pa.Table.from_batches(parts).rename_columns(list(plan.columns))
     for name in table.column_names:
         kind = table.schema.field(name).type
         if (pa.types.is_string(kind) or pa.types.is_binary(kind)) and table[name].nbytes > _MAX_TEXT_BYTES:
@@ -182,7 +189,7 @@ def _output(plan: _Plan, table: pa.Table) -> pa.Table:
     table = table.take(pa.array(order))
     columns: dict[str, Any] = {
         SN: pa.array(np.arange(1, table.num_rows + 1)),
-        STREAM_TS: _stream_time(table, query, operator),
+        STREAM_TS: _stream_time(table, query, operator, None if key is None or query.one_stream else key[0][order]),
     }
     if key is not None:
         columns[KEY] = pa.DictionaryArray.from_arrays(pa.array(key[0][order].astype(np.int32)), key[1])
@@ -293,18 +300,25 @@ def _sortable(column: Any) -> Any:
     return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
 
 
-def _stream_time(table: pa.Table, query: Query, operator: Operator) -> Any:
-    """The largest time so far; where no order gives a time, all rows have the same."""
+def _stream_time(table: pa.Table, query: Query, operator: Operator, codes: Int64s | None) -> Any:
+    """The largest time so far, of the key or, if they are one stream, of all rows; without an order by time, one for all."""
     if not query.has_time(operator.types):
         return pa.array(np.zeros(table.num_rows, np.int64)).cast(TIMESTAMP)
     column = _one_chunk(table[query.order_by[0].column])
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("us"))
     micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-    known = micros.drop_null()
-    start = int(known[0].as_py()) if len(known) else 0
-    times = np.maximum.accumulate(np.asarray(pc.fill_null(micros, start)))
-    return pa.array(times).cast(TIMESTAMP)
+    missing = np.asarray(pc.is_null(micros))
+    times = np.asarray(pc.fill_null(micros, 0)).copy()
+    if missing.any():
+        # Rows come in the order of their times, so those without one stand at one end of their key.
+        keys = np.zeros(times.size, np.int64) if codes is None else codes
+        ends = np.zeros(int(keys.max()) + 1, np.int64)
+        known = np.flatnonzero(~missing)
+        known = known[::-1] if query.order_by[0].nulls_first else known
+        ends[keys[known]] = times[known]  # the last one written counts
+        times[missing] = ends[keys[missing]]
+    return pa.array(np.maximum.accumulate(times) if codes is None else times).cast(TIMESTAMP)
 
 
 def _one_chunk(column: Any) -> Any:

@@ -49,7 +49,7 @@ def suggest(word: str, known: list[str]) -> str:
     """`; did you mean 'x'?`, or the list of what is known when nothing is close."""
     import difflib
 
-    close = difflib.get_close_matches(word, known, n=1)
+    close = [other for other in known if other.lower() == word.lower()] or difflib.get_close_matches(word, known, n=1)
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; known here: {', '.join(sorted(known))}" if known else ""

@@ -182,9 +182,13 @@ def find_runs(
                     if not split.holds_all and not rule.at_start:
                         n[_USED] = 0
 
-            while due <= min(close_ts, rows.known[key]) and due != FOREVER:
+            # A deadline at the very time at which the window closes is the same instant: what it decides comes out with that.
+            last = close_ts if close_sn != 0 else close_ts - 1
+            while due <= min(last, rows.known[key]):
                 out = _expire(rows, tables, rule, progress, now, nodes, n, out, number, due)
                 interest, every_row, due = _interest(tables, rule, now, n)
+            if close_sn == 0 and due == close_ts and due <= rows.known[key]:
+                _lapse(tables, rule, now, n, due)
             if is_open:
                 _hold(rule, split, now, n, used, held)
             else:
@@ -480,6 +484,13 @@ def _expire(
     number: int,
     due: int,
 ) -> Out:
+    """Stream time reaches `due`: what that decides comes out."""
+    _lapse(tables, rule, now, n, due)
+    return _release(rows, rule, progress, now, nodes, n, out, number, due, NO_ROW)
+
+
+@compiled
+def _lapse(tables: Tables, rule: Rule, now: Runs, n: Any, due: int) -> None:
     """Stream time reaches `due`: waiting runs end, accepts that only waited for this are complete."""
     kept = 0
     decided = -1
@@ -503,7 +514,6 @@ def _expire(
         now.kind[kept] = kind
         kept += 1
     n[_RUNS] = kept
-    return _release(rows, rule, progress, now, nodes, n, out, number, due, NO_ROW)
 
 
 @compiled

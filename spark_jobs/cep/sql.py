@@ -68,6 +68,14 @@ def split_match_recognize(sql: str) -> tuple[str, Query]:
     name_begin, after_word, name = _find_clause(sql)
     opening, closing, tokens = _inside(sql, after_word)
     alias, end = _alias_after(sql, closing, name)
+    named = re.search(rf"\b{re.escape(name)}\s+AS\s*\(", sql[:name_begin], re.IGNORECASE)
+    if named:
+        raise placed_error(
+            f"'{name}' is made by WITH in this text, but matches are looked for in the DataFrame that is given; "
+            "run the WITH query on its own and match its DataFrame",
+            sql,
+            named.start() + 1,
+        )
     again = next((m for m in _OUTER.finditer(sql, end) if (m["word"] or "").upper() == "MATCH_RECOGNIZE"), None)
     if again:
         raise placed_error("one MATCH_RECOGNIZE per query is possible; join the results of two", sql, again.start() + 1)
@@ -384,7 +392,7 @@ class _Clauses:
 
     def _no_pattern(self) -> ExpressionError:
         for token in self.tokens:
-            if suggest(token.word, ["PATTERN"]).startswith("; did") and token.word != "PATTERN":
+            if token.word not in ("PATTERN", "PARTITION") and suggest(token.word, ["PATTERN"]).startswith("; did"):
                 return placed_error(f"unknown clause '{token.text}'; did you mean 'PATTERN'?", self.sql, token.start + 1)
         return placed_error("PATTERN (...) is missing", self.sql, self.opening)
 
