@@ -231,3 +231,35 @@ def test_a_task_with_too_many_rows_names_its_biggest_key(tx: DataFrame) -> None:
 
 def test_no_rows_give_no_matches(tx: DataFrame) -> None:
     assert rows(FRAUD.match(tx.where("card = 'none'"))) == []
+
+
+def test_time_passes_in_each_key_alone_so_partitions_do_not_show(session: SparkSession) -> None:
+    """Deadlines and rows without a time depend on the rows of their key, not on those that share a task with it."""
+    data = [(k, None if i == 0 else T0 + dt.timedelta(hours=k, minutes=i), i) for k in range(6) for i in range(4)]
+    df = session.createDataFrame(data, "k int, ts timestamp, v int")
+    query = pattern("A -> B -> C").by("k").order_by("ts NULLS FIRST").within("10 min").timed_out()
+    query = query.define(A="v < 2", B="v = 2", C="v > 8").measures(first="FIRST(v)", last="LAST(v)")
+    found = []
+    for partitions in (1, 2, 7):
+        session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+        session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        found.append(rows(query.match(df)))
+    session.conf.set("spark.sql.shuffle.partitions", "3")
+    assert found[0] == found[1] == found[2]
+
+
+def test_any_column_name_can_be_used(session: SparkSession) -> None:
+    df = session.createDataFrame([(1, 5, 7), (2, 6, 8)], ["sn", "stream_ts", "a.b"])
+    found = match(df, 'SELECT * FROM x MATCH_RECOGNIZE (ORDER BY sn MEASURES "a.b" AS z, LAST(stream_ts) AS s PATTERN (A+))')
+    assert rows(found) == [(8, 6)]
+
+
+def test_a_builder_is_a_query_and_nothing_else_is(tx: DataFrame) -> None:
+    assert rows(match(tx, FRAUD)) == rows(FRAUD.match(tx))
+    with pytest.raises(RepriseError, match="needs SQL text"):
+        match(tx, None)  # type: ignore[arg-type]
+
+
+def test_a_table_made_by_with_is_refused(tx: DataFrame) -> None:
+    with pytest.raises(ExpressionError, match="is made by WITH"):
+        match(tx, "WITH x AS (SELECT 1) SELECT * FROM x MATCH_RECOGNIZE (ORDER BY ts PATTERN (A+))")
