@@ -22,13 +22,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from bench.bars import Bar
 from schemas import event_log
 from schemas.types import TIMESTAMP
 from spark_jobs.cep.kernel import Stream, count, match
 from spark_jobs.cep.windows import Window
+from spark_jobs.dataframe import match as match_frame
 from spark_jobs.detect import Detected, Settings, detect
 from spark_jobs.ingest import BUCKETS, NUMBERED
 from spark_jobs.lake.commit import add_file, claim
@@ -36,7 +39,7 @@ from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.scan import STREAM_TS, buckets, file_name, open_log
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline, parse_pipeline
-from spark_jobs.runner import Runner, open_runner
+from spark_jobs.runner import Runner, SparkRunner, open_runner
 from spark_jobs.staging import write_log_file
 from spark_jobs.verify.job import verify
 
@@ -67,6 +70,12 @@ operators:
     define: {{A: type = 'a', B: type = 'b', C: type = 'c', D: type = 'd', E: type = 'e'}}
     {limit}
 """
+
+
+SQL = """SELECT * FROM log MATCH_RECOGNIZE (
+  PARTITION BY key ORDER BY stream_ts MEASURES A.sn AS first, E.sn AS last
+  PATTERN (A -> B -> C -> D -> E) WITHIN INTERVAL '100' SECONDS
+  DEFINE A AS type = 'a', B AS type = 'b', C AS type = 'c', D AS type = 'd', E AS type = 'e')"""
 
 
 def engine(master: str) -> list[Bar]:
@@ -156,6 +165,7 @@ def _end_to_end_bars(master: str) -> list[Bar]:
             *_windows(Path(folder) / "windows", runner),
             *_keys(Path(folder), runner),
             *_checked(Path(folder) / "checked", runner),
+            *_through_the_jvm(Path(folder) / "jvm", runner),
         ]
 
 
@@ -223,6 +233,34 @@ def _checked(folder: Path, runner: Runner) -> list[Bar]:
     return [
         Bar("complex events equal to the reference run (1: valid)", float(verdict.verdict == "valid"), 1),
         Bar(".. complex events compared", float(verdict.reference_matches)),
+    ]
+
+
+def _through_the_jvm(folder: Path, runner: Runner) -> list[Bar]:
+    """What tasks save that read their own files: the same log through Spark's scan, shuffle and Arrow transfer."""
+    if not isinstance(runner, SparkRunner):
+        return []
+    pipeline, lake = _pipeline("within: 100 s"), Lake(folder)
+    make_log(pipeline, lake, Shape(COMPARED, KEYS))
+    files = [file.path for file in open_log(lake, pipeline.source.schema).files]
+    answers: dict[str, tuple[int, ...]] = {}
+
+    def own() -> None:
+        _detected(pipeline, lake, runner, Settings(COMPARED))
+
+    def through() -> None:
+        frame = SparkSession(runner.context()).read.parquet(*files).select("sn", "stream_ts", "type", "key")
+        (found,) = match_frame(frame, SQL).agg({"first": "sum", "last": "sum", "*": "count"}).collect()
+        answers["through"] = (found["count(1)"], found["sum(first)"], found["sum(last)"])
+
+    cpu = {name: min(_timed(run)[1] for _ in range(2)) for name, run in (("own", own), ("through", through))}
+    sns = lake.read("complex_events")["sns"].combine_chunks()
+    answers["own"] = (len(sns), pc.sum(pc.list_element(sns, 0)).as_py(), pc.sum(pc.list_element(sns, STEPS - 1)).as_py())
+    shutil.rmtree(folder)
+    return [
+        Bar("10,000,000 events, tasks read their own files", cpu["own"], unit="CPU-s"),
+        Bar(".. through Spark's scan, shuffle and the Arrow transfer", cpu["through"], unit="CPU-s"),
+        Bar(".. with the same matches (1: equal)", float(answers["own"] == answers["through"]), 1),
     ]
 
 

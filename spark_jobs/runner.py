@@ -62,16 +62,17 @@ class SparkRunner:
         self._context = self._starting.submit(_started, master, lake, name)
 
     def ready(self) -> None:
-        self._running()
+        self.context()
 
     def run(self, task: Task, payloads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if not payloads:
             return []
         texts = [json.dumps(payload) for payload in payloads]
-        rdd = self._running().parallelize(texts, len(texts)).map(_over_the_wire(task))
+        rdd = self.context().parallelize(texts, len(texts)).map(_over_the_wire(task))
         return [_answer(text) for text in rdd.collect()]
 
-    def _running(self) -> Any:
+    def context(self) -> Any:
+        """The SparkContext, waited for."""
         try:
             return self._context.result()
         except Exception as error:

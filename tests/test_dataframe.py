@@ -25,7 +25,7 @@ COLUMNS = "card string, ts timestamp, amount double, n smallint, tags array<stri
 
 @pytest.fixture(scope="module")
 def session(spark: SparkRunner) -> SparkSession:
-    session = SparkSession(spark._running())
+    session = SparkSession(spark.context())
     session.conf.set("spark.sql.shuffle.partitions", "3")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session

@@ -53,6 +53,25 @@ _CLAUSES: dict[str, tuple[tuple[str, ...], ...]] = {
     "DEFINE": (("DEFINE",),),
 }
 _FIRST_WORDS = sorted({words[0] for choices in _CLAUSES.values() for words in choices})
+# Words that say how to go on; as names they have to be quoted.
+_JOINING = (
+    "AS",
+    "AND",
+    "OR",
+    "NOT",
+    "BY",
+    "ASC",
+    "DESC",
+    "NULLS",
+    "FIRST",
+    "LAST",
+    "IN",
+    "IS",
+    "LIKE",
+    "BETWEEN",
+    "CASE",
+    "NULL",
+)
 # Words that may stand after a table in Spark's SQL; any other word there is the table's alias.
 _AFTER_TABLE = re.compile(
     "WHERE|GROUP|HAVING|ORDER|SORT|CLUSTER|DISTRIBUTE|LIMIT|OFFSET|WINDOW|UNION|INTERSECT|EXCEPT|MINUS|JOIN|INNER|LEFT|RIGHT|"
@@ -139,7 +158,7 @@ def order_of(text: str) -> Order:
 
 
 def _name_text(name: str, spark: bool = False) -> str:
-    if _PLAIN.fullmatch(name) and name.upper() not in _FIRST_WORDS:
+    if _PLAIN.fullmatch(name) and name.upper() not in (*_FIRST_WORDS, *_JOINING):
         return name
     return "`" + name.replace("`", "``") + "`" if spark else '"' + name.replace('"', '""') + '"'
 

@@ -7,8 +7,8 @@ INGEST_PHASES = ("ingest.staged", "ingest.checked", "ingest.written", "ingest.li
 DETECT_PHASES = (
     "detect.started",  # the savepoint is loaded, nothing of the batch is read
     "detect.matched",  # the shards have reported
-    "detect.sequenced",  # numbers are stamped, the next savepoint is known
-    "detect.written",  # the file of complex events is there, no table names it
+    "detect.sequenced",  # the common order is cut into slices, which fixes every number
+    "detect.written",  # the files of complex events are there, no table names them
     "detect.saved",  # the savepoint is written, the batch has not happened yet: the middle of the commit
     "detect.published",  # the batch has happened, nobody was told
     "detect.finished",  # history knows
