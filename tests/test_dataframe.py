@@ -257,7 +257,7 @@ def test_any_column_name_can_be_used(session: SparkSession) -> None:
 def test_a_builder_is_a_query_and_nothing_else_is(tx: DataFrame) -> None:
     assert rows(match(tx, FRAUD)) == rows(FRAUD.match(tx))
     with pytest.raises(RepriseError, match="needs SQL text"):
-        match(tx, None)  # type: ignore[arg-type]
+        match(tx, None)  # type: ignore[arg-type]  # what the message is for
 
 
 def test_a_table_made_by_with_is_refused(tx: DataFrame) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import pyarrow as pa
 
@@ -17,14 +17,15 @@ from spark_jobs.cep.terms import Terms
 from spark_jobs.cep.windows import Window
 from spark_jobs.errors import ExpressionError, suggest
 
-SKIPS = ("past last row", "to next row", "to first", "to last", "none")
+SkipKind = Literal["past last row", "to next row", "to first", "to last", "none"]
+SKIPS: tuple[SkipKind, ...] = get_args(SkipKind)
 
 
 @dataclass(frozen=True)
 class AfterMatch:
     """AFTER MATCH SKIP: where matching goes on; `symbol` (or subset) for `to first` and `to last`."""
 
-    kind: Literal["past last row", "to next row", "to first", "to last", "none"] = "past last row"
+    kind: SkipKind = "past last row"
     symbol: str | None = None
 
     @property

@@ -144,8 +144,9 @@ class Terms:
 
 
 def _together(parts: list[Node]) -> Expression:
-    tree = Call(pa.bool_(), 1, "AND", tuple(parts)) if parts else Const(pa.bool_(), 1, pa.scalar(True))
-    tree = parts[0] if len(parts) == 1 else tree  # type: ignore[assignment]  # a Call or whatever the one part is
+    tree: Node = Const(pa.bool_(), 1, pa.scalar(True))
+    if parts:
+        tree = Call(pa.bool_(), 1, "AND", tuple(parts)) if len(parts) > 1 else parts[0]
     return Expression(sql(tree), pa.bool_(), nodes.columns_of(tree), tree)
 
 
@@ -286,7 +287,10 @@ def codes_of(coded: pa.DictionaryArray) -> Any:
 
 def _over(columns: Mapping[str, Any]) -> Callable[[Node], Any]:
     def leaf(node: Node) -> Any:
-        return columns[node.column] if isinstance(node, Ref) else nodes.compute(node.value, leaf)  # type: ignore[attr-defined]
+        if isinstance(node, Ref):
+            return columns[node.column]
+        assert isinstance(node, At)
+        return nodes.compute(node.value, leaf)
 
     return leaf
 

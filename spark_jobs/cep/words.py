@@ -63,14 +63,14 @@ def interval_text(micros: int) -> str:
 def skip_policy(text: str) -> AfterMatch:
     """'to first A' and the like, as pipelines and the builder write them."""
     words = text.split()
-    kind = " ".join(words[:2]).lower()
-    if kind in ("to first", "to last") and len(words) == 3:
-        return AfterMatch(kind, words[2])  # type: ignore[arg-type]  # one of the two, as just tested
-    whole = " ".join(words).lower()
-    if whole in ("past last row", "to next row", "none"):
-        return AfterMatch(whole)  # type: ignore[arg-type]  # one of the three
-    if kind in ("to first", "to last"):
-        raise ValueError(f"'{text}' needs one symbol, as in '{kind} A'")
+    whole, first = " ".join(words).lower(), " ".join(words[:2]).lower()
+    for kind in SKIPS:
+        if kind in ("to first", "to last") and kind == first:
+            if len(words) != 3:
+                raise ValueError(f"'{text}' needs one symbol, as in '{kind} A'")
+            return AfterMatch(kind, words[2])
+        if kind == whole:
+            return AfterMatch(kind)
     raise ValueError(f"'{text}' is not supported{suggest(whole, list(SKIPS))}")
 
 

@@ -18,10 +18,11 @@ from spark_jobs.cep.matcher import (
     match_complete,
     match_shard,
 )
-from spark_jobs.cep.operator import AfterMatch, Operator
+from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.output import all_rows
 from spark_jobs.cep.pattern import parse_pattern
 from spark_jobs.cep.windows import Window
+from spark_jobs.cep.words import skip_policy
 from spark_jobs.errors import ExpressionError as Refused
 from spark_jobs.recovery.savepoint import Savepoint, advance, fresh_savepoint, shard_savepoint
 from tests.cep.oracle import Case, Event, definition
@@ -42,9 +43,6 @@ Numbered = list[tuple[int, int, int, tuple[int, ...], tuple[str, ...], bool]]
 
 def operator_of(case: Case, measures: dict[str, str] | None = None) -> Operator:
     pattern = parse_pattern(case.pattern)
-    kind, _, symbol = case.after, "", None
-    if case.after.startswith(("to first ", "to last ")):
-        kind, _, symbol = case.after.rpartition(" ")
     operator = Operator(
         name="op",
         pattern=pattern,
@@ -54,7 +52,7 @@ def operator_of(case: Case, measures: dict[str, str] | None = None) -> Operator:
         window=Window(case.kind, case.size, case.slide, case.open_when, case.close_when, case.by_rows),
         within=case.within,
         within_steps=case.within_steps,
-        after_match=AfterMatch(kind, symbol),  # type: ignore[arg-type]
+        after_match=skip_policy(case.after),
         all_runs=case.all_runs,
         timed_out=case.timed_out and bool(case.within or case.within_steps),
         subsets={name: tuple(members) for name, members in case.subsets.items()},

@@ -10,20 +10,17 @@ The engine is reached through tests/cep/engine.py:
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.cep import oracle
+from tests.cep import engine, oracle
 from tests.cep.vector import Expected, Vector, load_vectors
 
 VECTORS = load_vectors()
 REFUSED = [v for v in VECTORS if v.refused is not None]
 ACCEPTED = [v for v in VECTORS if v.refused is None]
-HAS_ENGINE = importlib.util.find_spec("tests.cep.engine") is not None
-needs_engine = pytest.mark.skipif(not HAS_ENGINE, reason="tests/cep/engine.py is not there yet")
 
 Numbered = tuple[int, int, int, tuple[int, ...], tuple[str, ...], bool]
 
@@ -45,25 +42,17 @@ class Oracle:
         return oracle.all_rows(vector.case, vector.events, vector.measures, mode)
 
 
-def implementation(name: str, needed: str) -> Any:
-    """What `needed` names, of the oracle or of the engine; the engine's is skipped while it is not there."""
-    found = getattr(Oracle if name == "oracle" else importlib.import_module("tests.cep.engine"), needed, None)
-    if found is None:
-        pytest.skip(f"tests/cep/engine.py has no {needed} yet")
-    return found
-
-
 def label(vector: Vector) -> str:
     return f"{vector.group}: {vector.name}"
 
 
-implementations = pytest.mark.parametrize("by", ["oracle", pytest.param("engine", marks=needs_engine)])
+implementations = pytest.mark.parametrize("by", [Oracle, engine], ids=["oracle", "engine"])
 
 
 @implementations
 @pytest.mark.parametrize("vector", [v for v in ACCEPTED if v.matches is not None], ids=label)
-def test_the_matches_are_those_worked_out_by_hand(vector: Vector, by: str) -> None:
-    found = implementation(by, "run")(vector)
+def test_the_matches_are_those_worked_out_by_hand(vector: Vector, by: Any) -> None:
+    found = by.run(vector)
     names = {e.sn: e.name for e in vector.events}
     assert vector.matches is not None
     assert [" ".join(names[sn] for sn in sns) for _, _, _, sns, _, _ in found] == [" ".join(e.rows) for e in vector.matches]
@@ -76,11 +65,11 @@ def test_the_matches_are_those_worked_out_by_hand(vector: Vector, by: str) -> No
 
 @implementations
 @pytest.mark.parametrize("vector", [v for v in ACCEPTED if any(e.by for e in v.matches or [])], ids=label)
-def test_a_match_comes_out_with_the_row_that_decides_it_and_not_before(vector: Vector, by: str) -> None:
+def test_a_match_comes_out_with_the_row_that_decides_it_and_not_before(vector: Vector, by: Any) -> None:
     """Of a complete input only its whole is ever seen."""
     if vector.case.complete:
         return
-    run = implementation(by, "run")
+    run = by.run
     counts = [len(run(vector.prefix(n))) for n in range(len(vector.events) + 1)]
     for number, expected in enumerate(vector.matches or [], 1):
         if expected.by is not None:
@@ -105,24 +94,23 @@ def test_the_oracle_names_what_decided_a_match(vector: Vector) -> None:
 
 @implementations
 @pytest.mark.parametrize("vector", [v for v in ACCEPTED if v.values is not None], ids=label)
-def test_the_measures_are_those_worked_out_by_hand(vector: Vector, by: str) -> None:
-    assert implementation(by, "measures")(vector) == vector.values
+def test_the_measures_are_those_worked_out_by_hand(vector: Vector, by: Any) -> None:
+    assert by.measures(vector) == vector.values
 
 
 @implementations
 @pytest.mark.parametrize("vector", [v for v in ACCEPTED if v.output is not None], ids=label)
-def test_all_rows_per_match_are_those_worked_out_by_hand(vector: Vector, by: str) -> None:
+def test_all_rows_per_match_are_those_worked_out_by_hand(vector: Vector, by: Any) -> None:
     names = {e.sn: e.name for e in vector.events}
-    rows = implementation(by, "output")(vector)
+    rows = by.output(vector)
     found = [{"row": names[row["sn"]], **{k: v for k, v in row.items() if k != "sn"}} for row in rows]
     assert found == vector.output
 
 
-@needs_engine
 @pytest.mark.parametrize("vector", REFUSED, ids=label)
 def test_a_query_that_means_nothing_is_refused(vector: Vector) -> None:
-    with pytest.raises(implementation("engine", "Refused")):
-        implementation("engine", "run")(vector)
+    with pytest.raises(engine.Refused):
+        engine.run(vector)
 
 
 def test_there_are_enough_examples_and_their_names_are_unique() -> None:
