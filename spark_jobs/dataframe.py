@@ -19,7 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from spark_jobs.builder import Builder
 from spark_jobs.cep.arrays import Int64s
-from spark_jobs.cep.matcher import TIMESTAMP, int64s, match_complete
+from spark_jobs.cep.columns import int64s, one_chunk
+from spark_jobs.cep.matcher import TIMESTAMP, match_complete
 from spark_jobs.cep.measures import Measures
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.output import all_rows, one_row
@@ -229,11 +230,11 @@ def _keys(table: pa.Table, columns: Sequence[str]) -> tuple[Int64s, pa.Array]:
         codes = np.unique(codes * count + more, return_inverse=True)[1]
     example = np.unique(codes, return_index=True)[1]
     parts = [pc.fill_null(table[name].take(pa.array(example)).cast(pa.string()), "NULL").combine_chunks() for name in columns]
-    return codes, _one_chunk(pc.binary_join_element_wise(*parts, ", ")) if len(parts) > 1 else _one_chunk(parts[0])
+    return codes, one_chunk(pc.binary_join_element_wise(*parts, ", ")) if len(parts) > 1 else one_chunk(parts[0])
 
 
 def _coded(column: Any) -> tuple[Int64s, int]:
-    column = _one_chunk(column)
+    column = one_chunk(column)
     if pa.types.is_floating(column.type):
         column = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 is 0.0, as it is to Spark's shuffle
     coded = column.dictionary_encode(null_encoding="encode")
@@ -254,7 +255,7 @@ def _in_order(table: pa.Table, order_by: Sequence[Order], codes: Int64s | None) 
         columns.append(column)
 
     for order in order_by:
-        column = _one_chunk(table[order.column])
+        column = one_chunk(table[order.column])
         if pa.types.is_floating(column.type):  # NaN is larger than every number, as in Spark
             nan = pc.is_nan(column)
             add(nan, order.descending, order.nulls_first)
@@ -268,7 +269,7 @@ def _in_order(table: pa.Table, order_by: Sequence[Order], codes: Int64s | None) 
     named = {order.column for order in order_by}
     for name in table.column_names:
         if name not in named:
-            add(_sortable(_one_chunk(table[name])))
+            add(_sortable(one_chunk(table[name])))
     return _sort(columns, keys) if columns else np.arange(table.num_rows)
 
 
@@ -304,7 +305,7 @@ def _stream_time(table: pa.Table, query: Query, operator: Operator, codes: Int64
     """The largest time so far, of the key or, if they are one stream, of all rows; without an order by time, one for all."""
     if not query.has_time(operator.types):
         return pa.array(np.zeros(table.num_rows, np.int64)).cast(TIMESTAMP)
-    column = _one_chunk(table[query.order_by[0].column])
+    column = one_chunk(table[query.order_by[0].column])
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("us"))
     micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
@@ -319,9 +320,3 @@ def _stream_time(table: pa.Table, query: Query, operator: Operator, codes: Int64
         ends[keys[known]] = times[known]  # the last one written counts
         times[missing] = ends[keys[missing]]
     return pa.array(np.maximum.accumulate(times) if codes is None else times).cast(TIMESTAMP)
-
-
-def _one_chunk(column: Any) -> Any:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -18,7 +18,7 @@ from spark_jobs.cep.automaton import NO_ACCEPT, Automaton
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.pattern import Connector
 from spark_jobs.cep.sql import split_match_recognize
-from spark_jobs.cep.words import UNITS
+from spark_jobs.cep.units import UNITS
 from spark_jobs.errors import RepriseError
 
 WIDTH = 118

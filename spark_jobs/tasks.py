@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from spark_jobs.cep.arrays import FOREVER, Int64s
-from spark_jobs.cep.matcher import Boundaries, Known, int64s, match_shard
+from spark_jobs.cep.columns import int64s
+from spark_jobs.cep.matcher import Boundaries, Known, match_shard
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, Slice, in_order, marks, plain, stamp
 from spark_jobs.lake.scan import of_shard, read_events

@@ -7,23 +7,21 @@ three-valued logic; a division by zero gives NULL. What comes out is a tree of `
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token, TokenType
-from sqlglot.tokens import Tokenizer
 
 from spark_jobs.cep import nodes
 from spark_jobs.cep.coercion import arithmetic, as_type, check_ordered, total_type, unified, widened
+from spark_jobs.cep.columns import decoded
+from spark_jobs.cep.literals import integer_of, literal, place_of
+from spark_jobs.cep.navigation import AGGREGATES, Word, without_navigation
 from spark_jobs.cep.nodes import Aggregate, At, Call, Classifier, Const, MatchNumber, Nav, Node, Ref, is_number, is_text, sql
 from spark_jobs.errors import ExpressionError, suggest
 
@@ -32,14 +30,10 @@ Types: TypeAlias = Mapping[str, pa.DataType]
 
 # A predicate longer than this is a generated one; the parser recurses, and its depth has to stay bounded.
 MAX_TEXT = 4000
-# sqlglot takes some twenty frames of Python's stack per bracket, checks and evaluation four per operator of a chain.
-# These depths leave room in the default stack wherever they are called, so what is accepted does not depend on the caller.
-MAX_BRACKETS = 30
+# .. and the depth of checks and evaluation, four of Python's frames per operator of a chain.
 MAX_DEPTH = 50
 # More rows than this to look back or ahead is a mistake in the text, and every shard would have to keep them.
 MAX_OFFSET = 1_000_000
-# Kernels carry sets of symbols as bits of one word.
-MAX_SYMBOLS = 64
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class Expression:
     def evaluate(self, columns: Columns) -> Any:
         """The value as an Arrow array, or as a scalar where no column is involved."""
         try:
-            return nodes.compute(self.node, lambda leaf: nodes.decoded(columns[cast("Ref", leaf).column]))
+            return nodes.compute(self.node, lambda leaf: decoded(columns[cast("Ref", leaf).column]))
         except pa.ArrowException as error:
             raise ExpressionError(f"'{self.text}' cannot be evaluated: {error}", 1) from error
 
@@ -113,10 +107,8 @@ def read(text: str, scope: Scope) -> Node:
         raise ExpressionError("the expression contains characters that cannot be printed", 1)
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"the expression has {len(text)} characters; {MAX_TEXT} are possible", 1)
-    if len(scope.symbols) > MAX_SYMBOLS:
-        raise ExpressionError(f"the pattern has {len(scope.symbols)} symbols; {MAX_SYMBOLS} are possible", 1)
     try:
-        plain, calls = _without_navigation(text)
+        plain, calls = without_navigation(text)
         tree = cast("exp.Expression", sqlglot.parse_one(plain))
         return _Reader(scope, calls, len(text)).read(tree)
     except sqlglot.errors.ParseError as error:
@@ -139,61 +131,6 @@ def _column_in_text(text: str, line: int | None, column: int | None) -> int:
     """sqlglot counts characters per line, we count them in the whole text."""
     before = sum(len(row) for row in text.splitlines(keepends=True)[: max((line or 1) - 1, 0)])
     return min(max(before + (column or 1), 1), len(text) + 1)
-
-
-class _Word(NamedTuple):
-    """A navigation function as the user wrote it, at a place of the text."""
-
-    name: str
-    final: bool | None  # FINAL or RUNNING before it, None without either
-
-
-_NAVIGATION = {"FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER"}
-_AGGREGATES = {"COUNT", "SUM", "MIN", "MAX", "AVG"}
-
-
-def _without_navigation(text: str) -> tuple[str, dict[int, _Word]]:
-    """The text with navigation functions renamed to words unknown to sqlglot, and what stood at which place.
-
-    sqlglot knows FIRST, LAST, COUNT and the like in its own ways (one dialect drops LAST's offset). The new words
-    have the same length, so places in messages stay true; they mean something at the recorded places only.
-    """
-    tokens = Tokenizer().tokenize(text)
-    _check_depth(tokens)
-    letters, calls = list(text), {}
-    for at, token in enumerate(tokens):
-        if not _opens_call(tokens, at, _NAVIGATION | _AGGREGATES):
-            continue
-        before = tokens[at - 1] if at else None
-        final = None
-        if before is not None and _is_word(before, {"RUNNING", "FINAL"}):
-            final = before.text.upper() == "FINAL"
-            letters[before.start : before.end + 1] = " " * (before.end + 1 - before.start)
-        calls[token.start] = _Word(token.text.upper(), final)
-        letters[token.start : token.end + 1] = "_" + "z" * (token.end - token.start)
-    return "".join(letters), calls
-
-
-def _opens_call(tokens: Sequence[Token], at: int, names: set[str]) -> bool:
-    follows = at + 1 < len(tokens) and tokens[at + 1].token_type == TokenType.L_PAREN
-    qualified = at > 0 and tokens[at - 1].token_type == TokenType.DOT
-    return follows and not qualified and _is_word(tokens[at], names)
-
-
-def _is_word(token: Token, names: set[str]) -> bool:
-    quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
-    return not quoted and token.text.upper() in names and len(token.text) == token.end + 1 - token.start
-
-
-def _check_depth(tokens: Sequence[Token]) -> None:
-    """sqlglot's parser recurses too; what is too deep is refused before it starts."""
-    depth = prefixes = 0
-    for token in tokens:
-        word = token.text.upper()
-        depth += (word in {"(", "[", "{", "CASE"}) - (word in {")", "]", "}", "END"})
-        prefixes = prefixes + 1 if word in {"NOT", "-", "+", "~", "INTERVAL"} else 0
-        if depth + prefixes > MAX_BRACKETS:
-            raise ExpressionError(f"the expression is nested too deeply; {MAX_BRACKETS} levels are possible", token.start + 1)
 
 
 _COMPARISONS: dict[type[exp.Expression], str] = {
@@ -222,7 +159,7 @@ _ALLOWED = (
 class _Reader:
     """Turns a syntax tree into typed nodes. Inside a navigation function, columns are those of one row and symbol."""
 
-    def __init__(self, scope: Scope, calls: Mapping[int, _Word], end: int) -> None:
+    def __init__(self, scope: Scope, calls: Mapping[int, Word], end: int) -> None:
         self.scope = scope
         self.end = end
         self.calls = calls
@@ -237,7 +174,7 @@ class _Reader:
             raise ExpressionError("an operand is missing", self.end)
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise ExpressionError(f"the expression is nested too deeply; {MAX_DEPTH} levels are possible", _place(node))
+            raise ExpressionError(f"the expression is nested too deeply; {MAX_DEPTH} levels are possible", place_of(node))
         try:
             return self._read(node)
         finally:
@@ -248,7 +185,7 @@ class _Reader:
         if kind in _COMPARISONS:
             return self._compare(_COMPARISONS[kind], self.read(node.this), self.read(node.expression))
         if kind in _ARITHMETIC:
-            return arithmetic(_ARITHMETIC[kind], self.read(node.this), self.read(node.expression), _place(node))
+            return arithmetic(_ARITHMETIC[kind], self.read(node.this), self.read(node.expression), place_of(node))
         reader = _READERS.get(kind)
         if reader is not None:
             return reader(self, node)
@@ -257,10 +194,10 @@ class _Reader:
         if kind in _NUMBER_FUNCTIONS:
             return self._number_function(node)
         name = node.sql_name() if isinstance(node, exp.Func) else node.key.upper()
-        raise ExpressionError(f"{name} is not allowed in an expression; allowed are {_ALLOWED}", _place(node))
+        raise ExpressionError(f"{name} is not allowed in an expression; allowed are {_ALLOWED}", place_of(node))
 
     def _column(self, node: Any) -> Node:
-        parts, place = [part.name for part in node.parts], _place(node)
+        parts, place = [part.name for part in node.parts], place_of(node)
         if any(isinstance(part, exp.Star) for part in node.parts):
             raise ExpressionError("* is possible in COUNT(*) and COUNT(A.*) only", place)
         if not self.scope.symbols:
@@ -268,7 +205,7 @@ class _Reader:
         *qualifier, name = parts
         label = ".".join(qualifier)
         self._check_label(label, place)
-        column = self._plain_column(name, _place(node.this))
+        column = self._plain_column(name, place_of(node.this))
         if self.inside is not None:
             self.labels.setdefault(label, place)
             return column
@@ -290,7 +227,7 @@ class _Reader:
         return Nav("last", self.scope.mask(label))
 
     def _call(self, node: Any) -> Node:
-        place = _place(node)
+        place = place_of(node)
         word = self.calls.get(place - 1)
         if word is None:
             raise ExpressionError(f"{str(node.this).upper()} is not allowed in an expression; allowed are {_ALLOWED}", place)
@@ -300,7 +237,7 @@ class _Reader:
             raise ExpressionError(f"{word.name} is not possible inside {self.inside}", place)
         if word.final is not None:
             self._check_prefix(word, place)
-        if word.name in _AGGREGATES:
+        if word.name in AGGREGATES:
             return self._aggregate(word, node, place)
         if word.name in ("FIRST", "LAST"):
             return self._first_last(word, node, place)
@@ -308,13 +245,13 @@ class _Reader:
             return self._prev_next(word, node, place)
         return self._of_match(word, node, place)
 
-    def _check_prefix(self, word: _Word, place: int) -> None:
+    def _check_prefix(self, word: Word, place: int) -> None:
         if word.name in ("PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER"):
             raise ExpressionError(f"RUNNING and FINAL stand before FIRST, LAST and aggregates, not before {word.name}", place)
         if word.final and self.scope.defining is not None:
             raise ExpressionError("FINAL is not possible in DEFINE: the match has not ended when a row is tried", place)
 
-    def _of_match(self, word: _Word, node: Any, place: int) -> Node:
+    def _of_match(self, word: Word, node: Any, place: int) -> Node:
         """CLASSIFIER() and MATCH_NUMBER()."""
         if node.expressions:
             raise ExpressionError(f"{word.name} takes no argument", place)
@@ -328,7 +265,7 @@ class _Reader:
             raise ExpressionError("MATCH_NUMBER needs a complete input; in a pipeline use x and y of the complex event", place)
         return MatchNumber(pa.int64(), place)
 
-    def _first_last(self, word: _Word, node: Any, place: int) -> At:
+    def _first_last(self, word: Word, node: Any, place: int) -> At:
         value, label = self._argument(word.name, node, place, most=2)
         offset = _offset(word.name, node.expressions[1:], 0)
         if word.name == "LAST" and offset == 0 and self.scope.has_candidate(label):
@@ -336,14 +273,14 @@ class _Reader:
         kind = cast("Literal['first', 'last']", word.name.lower())
         return At(value.type, place, value, Nav(kind, self.scope.mask(label), offset, 0, word.final), label)
 
-    def _prev_next(self, word: _Word, node: Any, place: int) -> At:
+    def _prev_next(self, word: Word, node: Any, place: int) -> At:
         if word.name == "NEXT" and not self.scope.complete:
             raise ExpressionError("NEXT needs a complete input; a pipeline does not know the next row yet", place)
         shift = _offset(word.name, node.expressions[1:], 1) * (-1 if word.name == "PREV" else 1)
         inner = node.expressions[0] if node.expressions else None
         while isinstance(inner, exp.Paren):
             inner = inner.this
-        nested = self.calls.get(_place(inner) - 1) if isinstance(inner, exp.Anonymous) else None
+        nested = self.calls.get(place_of(inner) - 1) if isinstance(inner, exp.Anonymous) else None
         if nested is not None and nested.name in ("FIRST", "LAST"):
             self._at_most(word.name, node, 2, place)
             at = cast("At", self.read(inner))
@@ -351,7 +288,7 @@ class _Reader:
         value, label = self._argument(word.name, node, place, most=2)
         return At(value.type, place, value, self._usual(label)._replace(shift=shift), label)
 
-    def _aggregate(self, word: _Word, node: Any, place: int) -> Node:
+    def _aggregate(self, word: Word, node: Any, place: int) -> Node:
         self._at_most(word.name, node, 1, place)
         whole = self._whole_rows(word, node)
         if whole is not None:
@@ -373,7 +310,7 @@ class _Reader:
         total = Aggregate(result, place, "SUM", value, mask, word.final, label)
         return total if word.name == "SUM" else arithmetic("/", total, count, place)
 
-    def _whole_rows(self, word: _Word, node: Any) -> str | None:
+    def _whole_rows(self, word: Word, node: Any) -> str | None:
         """The symbol of COUNT(A.*), "" for COUNT(*), None if it is something else."""
         inner = node.expressions[0]
         if word.name != "COUNT":
@@ -382,7 +319,7 @@ class _Reader:
             return ""
         if isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
             label = ".".join(part.name for part in inner.parts[:-1])
-            self._check_label(label, _place(inner))
+            self._check_label(label, place_of(inner))
             return label
         return None
 
@@ -454,7 +391,7 @@ class _Reader:
 
     def _between(self, node: Any) -> Node:
         if node.args.get("symmetric"):
-            raise ExpressionError("BETWEEN SYMMETRIC is not allowed; put the smaller value first", _place(node))
+            raise ExpressionError("BETWEEN SYMMETRIC is not allowed; put the smaller value first", place_of(node))
         value = self.read(node.this)
         low = self._compare(">=", value, self.read(node.args["low"]))
         high = self._compare("<=", value, self.read(node.args["high"]))
@@ -462,21 +399,21 @@ class _Reader:
 
     def _membership(self, node: Any) -> Node:
         if not node.expressions:
-            raise ExpressionError("IN needs a list of values", _place(node))
+            raise ExpressionError("IN needs a list of values", place_of(node))
         value = self.read(node.this)
         equals = tuple(self._compare("=", value, self.read(item)) for item in node.expressions)
         return Call(pa.bool_(), value.place, "OR", equals)
 
     def _is_null(self, node: Any) -> Node:
         if not isinstance(node.expression, exp.Null):
-            raise ExpressionError("only IS NULL and IS NOT NULL are allowed", _place(node))
+            raise ExpressionError("only IS NULL and IS NOT NULL are allowed", place_of(node))
         operand = self.read(node.this)
         return Call(pa.bool_(), operand.place, "IS NULL", (operand,))
 
     def _like(self, node: Any) -> Node:
         operand, pattern = self.read(node.this), node.expression
         if not is_text(operand.type) or not (isinstance(pattern, exp.Literal) and pattern.is_string):
-            raise ExpressionError("LIKE needs a text column and a literal pattern", _place(node))
+            raise ExpressionError("LIKE needs a text column and a literal pattern", place_of(node))
         like = Call(pa.bool_(), operand.place, "LIKE", (widened(operand),), str(pattern.this))
         # sqlglot keeps the NOT of NOT LIKE as a mark on the node, not as a node of its own.
         return Call(pa.bool_(), operand.place, "NOT", (like,)) if node.args.get("negate") else like
@@ -484,7 +421,7 @@ class _Reader:
     def _coalesce(self, node: Any) -> Node:
         args = [self.read(item) for item in [node.this, *node.expressions]]
         args = unified(args, f"COALESCE({', '.join(map(sql, args))})", "mixes")
-        return args[0] if len(args) == 1 else Call(args[0].type, _place(node), "COALESCE", tuple(args))
+        return args[0] if len(args) == 1 else Call(args[0].type, place_of(node), "COALESCE", tuple(args))
 
     def _case(self, node: Any) -> Node:
         conditions = []
@@ -496,10 +433,10 @@ class _Reader:
                 conditions.append(self._compare("=", subject, self.read(branch.this)))
         default = node.args.get("default")
         values = [self.read(branch.args["true"]) for branch in node.args["ifs"]]
-        values.append(Const(pa.null(), _place(node), pa.scalar(None)) if default is None else self.read(default))
+        values.append(Const(pa.null(), place_of(node), pa.scalar(None)) if default is None else self.read(default))
         values = unified(values, "CASE", "mixes")
         args = [part for pair in zip(conditions, values[:-1], strict=True) for part in pair]
-        return Call(values[0].type, _place(node), "CASE", (*args, values[-1]))
+        return Call(values[0].type, place_of(node), "CASE", (*args, values[-1]))
 
     def _text_function(self, node: Any) -> Node:
         name, operand = _TEXT_FUNCTIONS[type(node)], self.read(node.this)
@@ -508,9 +445,9 @@ class _Reader:
         if pa.types.is_null(operand.type):
             return as_type(operand, result)
         if not is_text(operand.type):
-            raise ExpressionError(f"{name} needs text, not {operand.type}", _place(node))
+            raise ExpressionError(f"{name} needs text, not {operand.type}", place_of(node))
         operand = widened(operand)
-        return Call(result if name == "LENGTH" else operand.type, _place(node), name, (operand,))
+        return Call(result if name == "LENGTH" else operand.type, place_of(node), name, (operand,))
 
     def _number_function(self, node: Any) -> Node:
         name, operand = _NUMBER_FUNCTIONS[type(node)], self.read(node.this)
@@ -518,28 +455,28 @@ class _Reader:
         if pa.types.is_null(operand.type):
             return operand
         if not (is_number(operand.type) or (name == "ABS" and pa.types.is_duration(operand.type))):
-            raise ExpressionError(f"{name} needs a number, not {operand.type}", _place(node))
+            raise ExpressionError(f"{name} needs a number, not {operand.type}", place_of(node))
         operand, digits = widened(operand), self._digits(node) if name == "ROUND" else 0
         if pa.types.is_integer(operand.type) and (name in ("FLOOR", "CEIL") or (name == "ROUND" and digits >= 0)):
             return operand
-        return Call(operand.type, _place(node), name, (operand,), digits if name == "ROUND" else None)
+        return Call(operand.type, place_of(node), name, (operand,), digits if name == "ROUND" else None)
 
     def _digits(self, node: Any) -> int:
         decimals = node.args.get("decimals")
-        value = 0 if decimals is None else _integer(self.read(decimals))
+        value = 0 if decimals is None else integer_of(self.read(decimals))
         if value is None or abs(value) > 18:
-            raise ExpressionError("ROUND needs a literal number of digits, -18 to 18", _place(decimals))
+            raise ExpressionError("ROUND needs a literal number of digits, -18 to 18", place_of(decimals))
         return value
 
     def _no_options(self, name: str, node: Any, known: set[str]) -> None:
         strange = [key for key, value in node.args.items() if value not in (None, False, []) and key not in known]
         if strange:
             raise ExpressionError(
-                f"{name} is possible with {'one argument' if len(known) == 1 else 'digits'} only", _place(node)
+                f"{name} is possible with {'one argument' if len(known) == 1 else 'digits'} only", place_of(node)
             )
 
     def _literal(self, node: Any) -> Node:
-        return _literal(node)
+        return literal(node)
 
 
 _READERS: dict[type[exp.Expression], Callable[[_Reader, Any], Node]] = {
@@ -583,97 +520,5 @@ def _offset(name: str, rest: list[Any], usual: int) -> int:
         return usual
     text = str(rest[0].this) if isinstance(rest[0], exp.Literal) and not rest[0].is_string else ""
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) > MAX_OFFSET:
-        raise ExpressionError(f"the offset of {name} must be a literal number of rows, at most {MAX_OFFSET}", _place(rest[0]))
+        raise ExpressionError(f"the offset of {name} must be a literal number of rows, at most {MAX_OFFSET}", place_of(rest[0]))
     return int(text)
-
-
-def _literal(node: Any) -> Const:
-    place = _place(node)
-    if isinstance(node, exp.Null):
-        return Const(pa.null(), place, pa.scalar(None))
-    if isinstance(node, exp.Boolean):
-        return Const(pa.bool_(), place, pa.scalar(bool(node.this)))
-    if isinstance(node, exp.Interval):
-        return _interval(node, place)
-    if isinstance(node, exp.Cast):
-        return _time_literal(node)
-    if node.is_string:
-        return Const(pa.string(), place, pa.scalar(str(node.this)))
-    return _number(str(node.this), place)
-
-
-def _number(text: str, place: int) -> Const:
-    if text.isascii() and text.isdigit():
-        if len(text) > 19 or int(text) >= 2**63:
-            raise ExpressionError(f"{text} does not fit into 64 bits", place)
-        return Const(pa.int64(), place, pa.scalar(int(text)))
-    if not re.fullmatch(r"[0-9]*\.?[0-9]*([eE][+-]?[0-9]+)?", text) or not re.search(r"[0-9]", text):
-        raise ExpressionError(f"'{text}' is not a number", place)
-    value = float(text)
-    if not math.isfinite(value):
-        raise ExpressionError(f"{text} does not fit into a double", place)
-    plain = "e" not in text.lower() and sum(letter.isdigit() for letter in text) <= 38
-    return Const(pa.float64(), place, pa.scalar(value), decimal.Decimal(text) if plain else None)
-
-
-_TIME_TYPES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ)
-
-
-def _time_literal(node: exp.Cast) -> Const:
-    """TIMESTAMP '..' and DATE '..' reach us as casts of text literals; no other cast is allowed."""
-    literal, place = node.this, _place(node)
-    is_date = node.to.this == exp.DataType.Type.DATE
-    if not is_date and node.to.this not in _TIME_TYPES:
-        raise ExpressionError("CAST is not allowed; write TIMESTAMP '2026-01-31 12:00:00' or DATE '2026-01-31'", place)
-    word = "DATE" if is_date else "TIMESTAMP"
-    if not (isinstance(literal, exp.Literal) and literal.is_string):
-        raise ExpressionError(f"{word} needs a literal such as '2026-01-31{'' if is_date else ' 12:00:00'}'", place)
-    try:
-        if is_date:
-            return Const(pa.date32(), place, pa.scalar(dt.date.fromisoformat(str(literal.this)), pa.date32()))
-        value = dt.datetime.fromisoformat(str(literal.this))
-        value = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-        return Const(pa.timestamp("us", nodes.UTC), place, pa.scalar(value, pa.timestamp("us", nodes.UTC)))
-    except (ValueError, OverflowError):
-        example = "a date such as '2026-01-31'" if is_date else "a time stamp such as '2026-01-31 12:00:00'"
-        raise ExpressionError(f"'{literal.this}' is not {example}", place) from None
-
-
-_MICROSECONDS = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 1_000,
-    "SECOND": 1_000_000,
-    "MINUTE": 60_000_000,
-    "HOUR": 3_600_000_000,
-    "DAY": 86_400_000_000,
-    "WEEK": 7 * 86_400_000_000,
-}
-
-
-def _interval(node: Any, place: int) -> Const:
-    unit = str(node.args["unit"].name if isinstance(node.args.get("unit"), exp.Var) else "").upper().removesuffix("S")
-    if unit not in _MICROSECONDS:
-        known = ", ".join(_MICROSECONDS)
-        raise ExpressionError(f"an INTERVAL needs a unit of fixed length ({known}), as in INTERVAL '5' MINUTE", place)
-    text = node.this.name if isinstance(node.this, exp.Literal) else ""
-    if not re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]{1,9})?", text):
-        raise ExpressionError("an INTERVAL needs a literal number, as in INTERVAL '5' MINUTE", place)
-    micros = decimal.Decimal(text) * _MICROSECONDS[unit]
-    if micros != int(micros) or abs(micros) >= 2**63:
-        raise ExpressionError(f"INTERVAL '{text}' {unit} is not a number of microseconds in 64 bits", place)
-    return Const(pa.duration("us"), place, pa.scalar(int(micros), pa.duration("us")))
-
-
-def _integer(node: Node) -> int | None:
-    """The value of an integer literal, None for anything else."""
-    return int(node.value.as_py()) if isinstance(node, Const) and pa.types.is_integer(node.type) else None
-
-
-def _place(node: Any) -> int:
-    """The character of the leftmost word below `node` whose place the parser kept, or else of what contains it."""
-    while node is not None:
-        starts = [int(part.meta["start"]) for part in node.walk() if "start" in part.meta]
-        if starts:
-            return min(starts) + 1
-        node = node.parent
-    return 1

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from spark_jobs.cep import kernel, runs
 from spark_jobs.cep.arrays import FOREVER, NOT_HELD, Found, Int64s, new_nodes
+from spark_jobs.cep.columns import codes_of, decoded, int64s, one_chunk
 from spark_jobs.cep.expressions import Expression
 from spark_jobs.cep.operator import SKIPS, Operator
 from spark_jobs.cep.pattern import parse_pattern
-from spark_jobs.cep.terms import codes_of
 from spark_jobs.errors import RepriseError
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -332,7 +332,7 @@ def _context(operator: Operator, offsets: Int64s, held: Any) -> Int64s:
 def _predicate(predicate: Expression | None, events: pa.Table) -> Any:
     if predicate is None:
         return np.zeros(events.num_rows, np.bool_)
-    value = predicate.evaluate({name: _decoded(events[name]) for name in predicate.columns})
+    value = predicate.evaluate({name: decoded(events[name]) for name in predicate.columns})
     if isinstance(value, pa.Scalar):
         return np.full(events.num_rows, bool(value.as_py()))
     return np.asarray(pc.fill_null(value, False))
@@ -371,7 +371,7 @@ def match_table(operator: Operator, events: pa.Table, offsets: Int64s | None, fo
         "_at_sn": pa.array(found.at_sn),
         "_first_sn": pa.array(sn[found.first]),
         "key": _key_texts(operator, events, last),
-        "ts": _one_chunk(events[operator.stream_ts]).take(last).cast(TIMESTAMP),
+        "ts": one_chunk(events[operator.stream_ts]).take(last).cast(TIMESTAMP),
         "symbols": pa.ListArray.from_arrays(list_offsets, symbols),
         "sns": pa.ListArray.from_arrays(list_offsets, pa.array(sn[found.rows])),
         "timed_out": pa.array(found.timed_out),
@@ -384,7 +384,7 @@ def key_codes(operator: Operator, events: pa.Table, rows: Int64s | None) -> tupl
     """A small integer per event (of `rows`, or of all) and key; NULL is a key of its own, as in SQL's PARTITION BY."""
     if operator.partition_by is None:
         return np.zeros(events.num_rows if rows is None else rows.size, np.int64), 1
-    column = _one_chunk(events[operator.partition_by])
+    column = one_chunk(events[operator.partition_by])
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     codes = codes_of(coded)
     return codes if rows is None else codes[rows], len(coded.dictionary) + 1
@@ -393,21 +393,4 @@ def key_codes(operator: Operator, events: pa.Table, rows: Int64s | None) -> tupl
 def _key_texts(operator: Operator, events: pa.Table, rows: pa.Array) -> pa.Array:
     if operator.partition_by is None:
         return pa.nulls(len(rows), pa.string())
-    return pc.cast(_decoded(_one_chunk(events[operator.partition_by]).take(rows)), pa.string())
-
-
-def _decoded(column: Any) -> Any:
-    column = _one_chunk(column)
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _one_chunk(column: Any) -> Any:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return column.combine_chunks() if column.num_chunks else pa.array([], column.type)
-
-
-def int64s(column: Any) -> Int64s:
-    return np.asarray(_one_chunk(column).cast(pa.int64()))
+    return pc.cast(decoded(one_chunk(events[operator.partition_by]).take(rows)), pa.string())

@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 
 from spark_jobs.cep import nodes
 from spark_jobs.cep.arrays import Found, Int64s
+from spark_jobs.cep.columnar import shifted_rows
+from spark_jobs.cep.columns import decoded, one_chunk, writable
 from spark_jobs.cep.compiled import allocating
 from spark_jobs.cep.expressions import Scope, read
 from spark_jobs.cep.nodes import Aggregate, At, Call, Classifier, MatchNumber, Nav, Node, Ref, sql
-from spark_jobs.cep.terms import back_of, shifted_rows
+from spark_jobs.cep.terms import back_of
 from spark_jobs.errors import ExpressionError
 
 NO_ROW = -1
@@ -82,10 +84,8 @@ class _Bound:
     ) -> None:
         self.symbols = symbols
         self.events = events
-        self.keys = np.array([0, events.num_rows], np.int64) if offsets is None else nodes.writable(offsets)
-        self.found = found._replace(
-            offsets=nodes.writable(found.offsets), rows=nodes.writable(found.rows), symbols=nodes.writable(found.symbols)
-        )
+        self.keys = np.array([0, events.num_rows], np.int64) if offsets is None else writable(offsets)
+        self.found = found._replace(offsets=writable(found.offsets), rows=writable(found.rows), symbols=writable(found.symbols))
         self.all_rows = all_rows
         self.length = len(found.rows) if all_rows else len(found.offsets) - 1
         self._rows: dict[Nav, tuple[Int64s, bool]] = {}
@@ -122,7 +122,7 @@ class _Bound:
 
     def _taken(self, ref: Node, indices: Any) -> Any:
         assert isinstance(ref, Ref)
-        return nodes.decoded(nodes.one_chunk(self.events[ref.column]).take(indices))
+        return decoded(one_chunk(self.events[ref.column]).take(indices))
 
     def _navigated(self, nav: Nav) -> tuple[Int64s, bool]:
         """The row each value comes from, and whether some have none."""
@@ -201,8 +201,8 @@ class _Bound:
         results: tuple[Any, Int64s, Int64s] = _reduced(
             found.offsets,
             found.symbols,
-            nodes.writable(values),
-            nodes.writable(valid),
+            writable(values),
+            writable(valid),
             nodes.signed(leaf.mask),
             kind,
             self.all_rows and not leaf.final,

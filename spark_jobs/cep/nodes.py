@@ -235,21 +235,6 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
-def one_chunk(column: Any) -> Any:
-    """A table's column as one array."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return column.combine_chunks() if column.num_chunks else pa.array([], column.type)
-
-
-def decoded(column: Any) -> Any:
-    """A column as one array of plain values."""
-    column = one_chunk(column)
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
 def nulls_of(array: Any) -> Any:
     return np.asarray(pc.is_null(array))
 
@@ -277,11 +262,6 @@ def int64s_of(array: Any) -> Int64s:
     if pa.types.is_date32(array.type) or pa.types.is_time32(array.type):
         array = array.cast(pa.int32())
     return np.asarray(pc.fill_null(array.cast(pa.int64()), 0))
-
-
-def writable(array: Any) -> Any:
-    """numba compiles once more for arrays that cannot be written to, as Arrow's are."""
-    return np.require(array, requirements=["C", "W"])
 
 
 def signed(mask: int) -> int:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_jobs.cep.arrays import Int64s
+from spark_jobs.cep.columns import int64s
 from spark_jobs.cep.operator import Operator
 
 Producer = tuple[int, int]  # at_ts, at_sn; at_sn 0: a deadline, which comes before all rows of its time
@@ -88,7 +89,7 @@ def stamp(operator: str, seed: Seed, batch: int, shards: Sequence[pa.Table], par
 
 def marks(matches: pa.Table) -> list[tuple[int, int, int]]:
     """Producers that cut a shard's matches into parts of about equal size, each with the number of matches it stands for."""
-    at_ts, at_sn = _int64s(matches["_at_ts"]), _int64s(matches["_at_sn"])
+    at_ts, at_sn = int64s(matches["_at_ts"]), int64s(matches["_at_sn"])
     places = np.unique(np.arange(_MARKS) * at_ts.size // _MARKS) if at_ts.size else np.empty(0, np.int64)
     weights = np.diff(places, append=at_ts.size)
     return [(int(at_ts[i]), int(at_sn[i]), int(w)) for i, w in zip(places, weights, strict=True)]
@@ -107,7 +108,7 @@ def slices(shards: Sequence[Sequence[tuple[int, int, int]]], count: int) -> list
 
 
 def _place(matches: pa.Table) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    at_ts, at_sn, y, first_sn = (_int64s(matches[name]) for name in ("_at_ts", "_at_sn", "y", "_first_sn"))
+    at_ts, at_sn, y, first_sn = (int64s(matches[name]) for name in ("_at_ts", "_at_sn", "y", "_first_sn"))
     return at_ts, at_sn, y, first_sn
 
 
@@ -153,7 +154,7 @@ def _below(seed: Seed, shards: Sequence[pa.Table], low: Producer | None) -> Seed
     if low is None:
         return seed
     below = [shard.slice(0, _end(shard, low)) for shard in shards]
-    at_ts, at_sn = (np.concatenate([_int64s(part[name]) for part in below]) for name in ("_at_ts", "_at_sn"))
+    at_ts, at_sn = (np.concatenate([int64s(part[name]) for part in below]) for name in ("_at_ts", "_at_sn"))
     producers = np.unique(at_sn[at_sn > 0]).size + np.unique(at_ts[at_sn == 0]).size
     return Seed(seed.x + producers, seed.ordinal + at_sn.size)
 
@@ -166,15 +167,9 @@ def _between(shard: pa.Table, part: Slice) -> pa.Table:
 
 def _end(shard: pa.Table, producer: Producer) -> int:
     """How many matches of a shard come before `producer`."""
-    at_ts, at_sn = _int64s(shard["_at_ts"]), _int64s(shard["_at_sn"])
+    at_ts, at_sn = int64s(shard["_at_ts"]), int64s(shard["_at_sn"])
     first, last = np.searchsorted(at_ts, producer[0], side="left"), np.searchsorted(at_ts, producer[0], side="right")
     return int(first + np.searchsorted(at_sn[first:last], producer[1], side="left"))
-
-
-def _int64s(column: pa.ChunkedArray) -> Int64s:
-    if column.num_chunks == 1:
-        return np.asarray(column.chunk(0))
-    return np.asarray(column.combine_chunks())
 
 
 def plain(type_: pa.DataType) -> pa.DataType:

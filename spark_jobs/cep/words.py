@@ -5,19 +5,10 @@ from __future__ import annotations
 import re
 
 from spark_jobs.cep.operator import SKIPS, AfterMatch
+from spark_jobs.cep.units import SQL_UNITS, UNITS
 from spark_jobs.cep.windows import Window
 from spark_jobs.errors import suggest
 
-UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
-SQL_UNITS = {
-    "MICROSECOND": UNITS["us"],
-    "MILLISECOND": UNITS["ms"],
-    "SECOND": UNITS["s"],
-    "MINUTE": UNITS["min"],
-    "HOUR": UNITS["h"],
-    "DAY": UNITS["d"],
-    "WEEK": 7 * UNITS["d"],
-}
 # Larger than any use, and far from where 64-bit arithmetic with time stamps would overflow.
 LONGEST = 365_250 * UNITS["d"]
 # A count beyond this is a slip, and far from where 64-bit positions would overflow.

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from spark_jobs.cep.arrays import NOT_HELD
+from spark_jobs.cep.columns import int64s
 from spark_jobs.cep.compiled import allocating
-from spark_jobs.cep.matcher import Known, found_steps, int64s, key_codes, match_shard, match_table, step_mask
+from spark_jobs.cep.matcher import Known, found_steps, key_codes, match_shard, match_table, step_mask
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, number
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from spark_jobs.cep import sequencer
 from spark_jobs.cep.arrays import NOT_HELD, Found
+from spark_jobs.cep.columns import int64s
 from spark_jobs.cep.matcher import (
     TIMESTAMP,
     Boundaries,
     Known,
     closing_windows,
-    int64s,
     match_complete,
     match_shard,
 )

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.cep.arrays import Nodes, new_nodes
-from spark_jobs.cep.terms import Programs, Terms, extend, fits
+from spark_jobs.cep.bytecode import Programs, extend, fits
+from spark_jobs.cep.terms import Terms
 from spark_jobs.errors import ExpressionError
 
 SYMBOLS = ("A", "B", "C")
