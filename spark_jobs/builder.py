@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from spark_jobs.cep.pattern import parse_pattern
 from spark_jobs.cep.query import Query
-from spark_jobs.cep.sql import fragment, order_of, to_sql
-from spark_jobs.cep.words import duration, skip_policy, window_of
+from spark_jobs.cep.sql_text import to_sql
+from spark_jobs.cep.sql_tokens import fragment, order_of
+from spark_jobs.cep.words import WindowWords, duration, skip_policy, window_of
 from spark_jobs.errors import ExpressionError
 
 if TYPE_CHECKING:
@@ -76,25 +77,16 @@ class Builder:
         """Give out partial matches that WITHIN ended, too; a column `timed_out` tells them apart."""
         return self._with(timed_out=True)
 
-    def window(
-        self,
-        *,
-        count: int | None = None,
-        time: str | None = None,
-        slide: int | str | None = None,
-        per_key: bool = False,
-        open_when: str | None = None,
-        close_when: str | None = None,
-        rows: int | None = None,
-    ) -> Builder:
+    def window(self, **words: Unpack[WindowWords]) -> Builder:
         """Cut the rows: `count=1000, slide=50, per_key=True`, or `time="1 h", slide="5 min"`, or
         `open_when="..", close_when=".."` with `rows=10` or `time="5 min"`.
         """
-        given = {"open_when": open_when, "close_when": close_when}
-        texts = _fragments("window", {name: text for name, text in given.items() if text is not None})
+        for name in ("open_when", "close_when"):
+            if (text := words.get(name)) is not None:
+                words[name] = _read(f"window {name}", fragment, text)
         try:
-            return self._with(window=window_of(count=count, time=time, slide=slide, per_key=per_key, rows=rows, **texts))
-        except ValueError as error:
+            return self._with(window=window_of(**words))
+        except (ValueError, TypeError) as error:
             raise ExpressionError(f"window: {error}", 1) from None
 
     def one_row(self) -> Builder:
@@ -129,7 +121,7 @@ def _text(clause: str, value: Any) -> str:
     return value
 
 
-def _read(clause: str, read: Callable[[str], Any], text: str) -> Any:
+def _read(clause: str, read: Callable[[str], Any], text: Any) -> Any:
     _text(clause, text)
     try:
         return read(text)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from spark_jobs.cep.measures import Measures
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.pattern import parse_pattern
-from spark_jobs.cep.sql import split_match_recognize, to_sql
+from spark_jobs.cep.sql import split_match_recognize
+from spark_jobs.cep.sql_text import to_sql
 from spark_jobs.cep.terms import Terms
 from spark_jobs.errors import ExpressionError, PipelineError
 from spark_jobs.pipeline import parse_pipeline

@@ -1,76 +1,31 @@
 """MATCH_RECOGNIZE in SQL: the clause is cut out and read into a Query, the SQL around it is left to Spark.
 
-The clause has tokens of its own, read here: `"x"` and `` `x` `` are names, `'x'` is text with `''` for a quote, comments
-are white space. sqlglot's tokenizers know one of the two quotings each and read template marks (`{%`, `{{`) that a
-PATTERN may contain. Clauses are told apart by their first two words, so columns may be called `pattern` or `window`;
+Clauses are told apart by their first two words, so columns may be called `pattern` or `window`;
 a name that stands where a clause could begin has to be quoted. Names and symbols keep their case.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from spark_jobs.cep.operator import AfterMatch
 from spark_jobs.cep.pattern import parse_pattern
 from spark_jobs.cep.query import Order, Query, placed_error
+from spark_jobs.cep.sql_text import CLAUSES, FIRST_WORDS, name_text
+from spark_jobs.cep.sql_tokens import TOKEN, Reader, T, Token, unquoted
 from spark_jobs.cep.windows import Window
-from spark_jobs.cep.words import LARGEST_COUNT, interval, interval_text
 from spark_jobs.errors import ExpressionError, suggest
-
-T = TypeVar("T")
 
 # Longer texts are generated; the bound keeps a hostile one from holding up a service.
 MAX_SQL = 200_000
 
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)|(?P<word>[^\W\d]\w*)|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"""
-    r"""|(?P<string>'(?:[^']|'')*')|(?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)|(?P<mark>->>|->|<>|!=|<=|>=|\|\||.)""",
-    re.DOTALL,
-)
 # Around the clause Spark's rules hold: both quotes are text, with backslashes.
 _OUTER = re.compile(
     r"""\s+|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<quoted>`(?:[^`]|``)+`)"""
     r"""|(?P<word>[^\W\d]\w*)|(?P<mark>.)""",
     re.DOTALL,
-)
-_PLAIN = re.compile(r"[^\W\d]\w*")
-# What the first words of each clause are, after the standard; "(" and a word in capitals are looked for as they are.
-_CLAUSES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "PARTITION BY": (("PARTITION", "BY"),),
-    "ORDER BY": (("ORDER", "BY"),),
-    "MEASURES": (("MEASURES",),),
-    "ROWS PER MATCH": (("ONE", "ROW"), ("ALL", "ROWS")),
-    "AFTER MATCH SKIP": (("AFTER", "MATCH"),),
-    "ALL RUNS": (("ALL", "RUNS"),),
-    "TIMED OUT": (("TIMED", "OUT"),),
-    "WINDOW": (("WINDOW", "("),),
-    "PATTERN": (("PATTERN", "("),),
-    "WITHIN": (("WITHIN", "INTERVAL"),),
-    "SUBSET": (("SUBSET",),),
-    "DEFINE": (("DEFINE",),),
-}
-_FIRST_WORDS = sorted({words[0] for choices in _CLAUSES.values() for words in choices})
-# Words that say how to go on; as names they have to be quoted.
-_JOINING = (
-    "AS",
-    "AND",
-    "OR",
-    "NOT",
-    "BY",
-    "ASC",
-    "DESC",
-    "NULLS",
-    "FIRST",
-    "LAST",
-    "IN",
-    "IS",
-    "LIKE",
-    "BETWEEN",
-    "CASE",
-    "NULL",
 )
 # Words that may stand after a table in Spark's SQL; any other word there is the table's alias.
 _AFTER_TABLE = re.compile(
@@ -87,116 +42,45 @@ def split_match_recognize(sql: str) -> tuple[str, Query]:
     name_begin, after_word, name = _find_clause(sql)
     opening, closing, tokens = _inside(sql, after_word)
     alias, end = _alias_after(sql, closing, name)
-    named = re.search(rf"\b{re.escape(name)}\s+AS\s*\(", sql[:name_begin], re.IGNORECASE)
-    if named:
-        raise placed_error(
-            f"'{name}' is made by WITH in this text, but matches are looked for in the DataFrame that is given; "
-            "run the WITH query on its own and match its DataFrame",
-            sql,
-            named.start() + 1,
-        )
     again = next((m for m in _OUTER.finditer(sql, end) if (m["word"] or "").upper() == "MATCH_RECOGNIZE"), None)
     if again:
         raise placed_error("one MATCH_RECOGNIZE per query is possible; join the results of two", sql, again.start() + 1)
     query = _Clauses(sql, tokens, opening).query()
     before, after = (part.replace("{", "{{").replace("}", "}}") for part in (sql[:name_begin], sql[end:]))
-    return f"{before}{{matches}} AS {_name_text(alias, spark=True)}{after}", query
-
-
-def to_sql(query: Query, table: str) -> str:
-    """The query as SQL; reading it again gives an equal query."""
-    lines = [f"SELECT * FROM {table} MATCH_RECOGNIZE ("]  # noqa: S608  # printed for people; running it is up to them
-    if query.partition_by:
-        lines.append("  PARTITION BY " + ", ".join(map(_name_text, query.partition_by)))
-    if query.order_by:
-        lines.append("  ORDER BY " + ", ".join(map(_order_text, query.order_by)))
-    if query.measures:
-        lines.append("  MEASURES " + ", ".join(f"{text} AS {_name_text(name)}" for name, text in query.measures.items()))
-    if query.all_rows:
-        empty = " WITH UNMATCHED ROWS" if query.unmatched else "" if query.empty else " OMIT EMPTY MATCHES"
-        lines.append(f"  ALL ROWS PER MATCH{empty}")
-    if query.after_match != AfterMatch():
-        symbol = f" {query.after_match.symbol}" if query.after_match.symbol else ""
-        lines.append(f"  AFTER MATCH SKIP {query.after_match.kind.upper()}{symbol}")
-    lines += ["  ALL RUNS"] if query.all_runs else []
-    lines += ["  TIMED OUT"] if query.timed_out else []
-    lines += [f"  WINDOW ({_window_text(query.window)})"] if query.window.kind != "none" else []
-    within = f" WITHIN {interval_text(query.within)}" if query.within else ""
-    steps = f" WITHIN {interval_text(query.within_steps)} BETWEEN STEPS" if query.within_steps else ""
-    lines.append(f"  PATTERN ({query.pattern.text}){within}{steps}")
-    if query.subsets:
-        lines.append("  SUBSET " + ", ".join(f"{name} = ({', '.join(members)})" for name, members in query.subsets.items()))
-    if query.define:
-        lines.append("  DEFINE " + ", ".join(f"{symbol} AS {text}" for symbol, text in query.define.items()))
-    return "\n".join(lines) + "\n)"
-
-
-def fragment(text: str) -> str:
-    """The text of an expression as the clause would give it; refused if it would not stay one piece there."""
-    tokens = _tokens(text, 0, len(text))
-    if not tokens:
-        raise ExpressionError("the text is empty", 1)
-    depth = 0
-    for token in tokens:
-        depth += {"(": 1, ")": -1}.get(token.text, 0)
-        if token.kind == "mark" and token.text in "'\"`":
-            raise ExpressionError(f"the {token.text} is not closed", token.start + 1)
-        if depth < 0 or (depth == 0 and token.text == ","):
-            raise ExpressionError(f"'{token.text}' does not belong here", token.start + 1)
-    if depth:
-        raise ExpressionError("')' is missing", len(text) + 1)
-    return _Reader(text, tokens, len(text)).text(0, len(tokens), "an expression")[0]
-
-
-def order_of(text: str) -> Order:
-    """`amount DESC NULLS LAST` as the builder takes it."""
-    reader = _Reader(text, _tokens(text, 0, len(text)), len(text))
-    order = reader.order()
-    if reader.place < len(reader.tokens):
-        raise reader.unexpected(["ASC", "DESC", "NULLS"])
-    return order
-
-
-def _name_text(name: str, spark: bool = False) -> str:
-    if _PLAIN.fullmatch(name) and name.upper() not in (*_FIRST_WORDS, *_JOINING):
-        return name
-    return "`" + name.replace("`", "``") + "`" if spark else '"' + name.replace('"', '""') + '"'
-
-
-def _order_text(order: Order) -> str:
-    nulls = "" if order.nulls_first != order.descending else f" NULLS {'FIRST' if order.nulls_first else 'LAST'}"
-    return f"{_name_text(order.column)}{' DESC' if order.descending else ''}{nulls}"
-
-
-def _window_text(window: Window) -> str:
-    if window.kind == "opened":
-        close = f" CLOSE WHEN {window.close_when}" if window.close_when is not None else ""
-        return f"OPEN WHEN {window.open_when}{close} FOR " + (
-            f"{window.size} ROWS" if window.by_rows else interval_text(window.size)
-        )
-    if window.kind == "time":
-        return f"RANGE {interval_text(window.size)} SLIDE {interval_text(window.slide)}"
-    return f"ROWS {window.size} SLIDE {window.slide}" + (" PER KEY" if window.kind == "keyed" else "")
+    return f"{before}{{matches}} AS {name_text(alias, spark=True)}{after}", query
 
 
 def _find_clause(sql: str) -> tuple[int, int, str]:
     """Where the table before MATCH_RECOGNIZE begins, where that word ends, and the last part of the table's name."""
-    tokens: list[_Token] = []
+    tokens: list[Token] = []
     for found in _OUTER.finditer(sql):
         kind = found.lastgroup
         if kind is None:
             continue
         if kind == "word" and found.group().upper() == "MATCH_RECOGNIZE":
             begin, name = _table_before(sql, tokens, found.start())
+            _check_not_made_here(sql, tokens, name)
             return begin, found.end(), name
-        tokens.append(_Token(kind, found.group(), found.start()))
+        tokens.append(Token(kind, found.group(), found.start()))
     for token in tokens:
         if token.word.startswith("MATCH") and suggest(token.word, ["MATCH_RECOGNIZE"]).startswith("; did"):
             raise placed_error(f"unknown word '{token.text}'; did you mean 'MATCH_RECOGNIZE'?", sql, token.start + 1)
     raise placed_error("there is no MATCH_RECOGNIZE (...) in the text", sql, 1)
 
 
-def _table_before(sql: str, tokens: list[_Token], end: int) -> tuple[int, str]:
+def _check_not_made_here(sql: str, tokens: list[Token], name: str) -> None:
+    """Spark would run `WITH name AS (..)` and the clause would look at something else."""
+    for made, as_, bracket in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if made.name is not None and made.name.lower() == name.lower() and as_.word == "AS" and bracket.text == "(":
+            raise placed_error(
+                f"'{name}' is made by WITH in this text, but matches are looked for in the DataFrame that is given; "
+                "run the WITH query on its own and match its DataFrame",
+                sql,
+                made.start + 1,
+            )
+
+
+def _table_before(sql: str, tokens: list[Token], end: int) -> tuple[int, str]:
     place = len(tokens)
     while place and tokens[place - 1].name is not None and tokens[place - 1].word not in ("FROM", "JOIN"):
         place -= 1
@@ -209,184 +93,37 @@ def _table_before(sql: str, tokens: list[_Token], end: int) -> tuple[int, str]:
     if not place or not (tokens[place - 1].word in ("FROM", "JOIN") or tokens[place - 1].text == ","):
         message = "write SELECT ... FROM name MATCH_RECOGNIZE (...); an alias stands after it"
         raise placed_error(message, sql, tokens[max(place - 1, 0)].start + 1)
-    return tokens[place].start, _unquoted(tokens[-1].text)
+    return tokens[place].start, unquoted(tokens[-1].text)
 
 
 def _alias_after(sql: str, start: int, table: str) -> tuple[str, int]:
     found = re.compile(r"\s*(?P<as>AS\s+)?(?P<name>[^\W\d]\w*|`(?:[^`]|``)+`)", re.IGNORECASE).match(sql, start)
     if found is None or (not found["as"] and _AFTER_TABLE.fullmatch(found["name"])):
         return table, start
-    return _unquoted(found["name"]), found.end()
+    return unquoted(found["name"]), found.end()
 
 
-def _inside(sql: str, start: int) -> tuple[int, int, list[_Token]]:
+def _inside(sql: str, start: int) -> tuple[int, int, list[Token]]:
     """Where the brackets of the clause open and where what follows them begins; the tokens between."""
     opening = re.compile(r"(?:\s|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)*\(").match(sql, start)
     if opening is None:
         raise placed_error("'(' is missing after MATCH_RECOGNIZE", sql, start + 1)
-    tokens: list[_Token] = []
+    tokens: list[Token] = []
     depth = 1
-    for found in _TOKEN.finditer(sql, opening.end()):
+    for found in TOKEN.finditer(sql, opening.end()):
         kind, text = found.lastgroup or "mark", found.group()
         depth += {"(": 1, ")": -1}.get(text, 0)
         if depth == 0:
             return opening.end(), found.end(), tokens
         if kind != "space":
-            tokens.append(_Token(kind, text, found.start()))
+            tokens.append(Token(kind, text, found.start()))
     raise placed_error("')' is missing at the end of MATCH_RECOGNIZE", sql, opening.end())
-
-
-@dataclass(frozen=True)
-class _Token:
-    kind: str
-    text: str
-    start: int
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
-
-    @property
-    def word(self) -> str:
-        """A bare word in capitals; nothing for a quoted name, which is never a keyword."""
-        return self.text.upper() if self.kind == "word" else ""
-
-    @property
-    def name(self) -> str | None:
-        return _unquoted(self.text) if self.kind in ("word", "quoted") else None
-
-
-def _tokens(text: str, start: int, end: int) -> list[_Token]:
-    found = _TOKEN.finditer(text, start, end)
-    return [_Token(token.lastgroup or "mark", token.group(), token.start()) for token in found if token.lastgroup != "space"]
-
-
-def _unquoted(text: str) -> str:
-    if text[:1] in ('"', "`"):
-        return text[1:-1].replace(text[0] * 2, text[0])
-    return text
-
-
-class _Reader:
-    """Reads tokens one after the other; errors name a character of the whole text."""
-
-    def __init__(self, sql: str, tokens: Sequence[_Token], end: int) -> None:
-        self.sql, self.tokens, self.end = sql, tokens, end
-        self.place = 0
-
-    @property
-    def at(self) -> int:
-        return self.tokens[self.place].start if self.place < len(self.tokens) else self.end
-
-    def error(self, message: str, at: int | None = None) -> ExpressionError:
-        return placed_error(message, self.sql, (self.at if at is None else at) + 1)
-
-    def peek(self, ahead: int = 0) -> _Token:
-        place = self.place + ahead
-        return self.tokens[place] if place < len(self.tokens) else _Token("end", "", self.end)
-
-    def next(self) -> _Token:
-        token = self.peek()
-        self.place += 1
-        return token
-
-    def skip(self, *words: str) -> bool:
-        if all((self.peek(i).word or self.peek(i).text) == word for i, word in enumerate(words)):
-            self.place += len(words)
-            return True
-        return False
-
-    def expect(self, *words: str, known: Sequence[str] = ()) -> None:
-        for word in words:
-            if not self.skip(word):
-                raise self.unexpected(known or [word])
-
-    def unexpected(self, known: Sequence[str]) -> ExpressionError:
-        token = self.peek()
-        choices = " or ".join(f"'{word}'" for word in known)
-        if token.kind == "end":
-            return self.error(f"{choices} is missing")
-        close = suggest(token.word, list(known)) if token.word else ""
-        hint = close if close.startswith("; did") else f"; {choices} is needed here"
-        return self.error(f"unexpected '{token.text}'{hint}")
-
-    def name(self, what: str) -> str:
-        name = self.peek().name
-        if name is None:
-            token = self.peek()
-            raise self.error(f"{what} is missing" if token.kind == "end" else f"'{token.text}' where {what} is needed")
-        self.place += 1
-        return name
-
-    def list_of(self, read: Callable[[], T]) -> list[T]:
-        values = [read()]
-        while self.skip(","):
-            values.append(read())
-        return values
-
-    def order(self) -> Order:
-        column = self.name("a column")
-        descending = self.skip("DESC")
-        if not descending:
-            self.skip("ASC")
-        nulls_first = not descending
-        if self.skip("NULLS"):
-            nulls_first = self.skip("FIRST")
-            if not nulls_first:
-                self.expect("LAST", known=["FIRST", "LAST"])
-        return Order(column, descending, nulls_first)
-
-    def interval(self) -> int:
-        self.expect("INTERVAL")
-        token = self.next()
-        if token.kind not in ("string", "number"):
-            raise self.error("INTERVAL needs a number, as in INTERVAL '10' MINUTES", token.start)
-        number = token.text.strip("'").strip()
-        unit = number.partition(" ")[2].strip() if token.kind == "string" else ""
-        if not unit:
-            unit_token = self.next()
-            if unit_token.kind != "word":
-                raise self.error("INTERVAL needs a unit, as in INTERVAL '10' MINUTES", unit_token.start)
-            unit = unit_token.text
-        if self.peek().word == "TO":
-            raise self.error("write the interval in one unit")
-        try:
-            return interval(number.partition(" ")[0], unit)
-        except ValueError as error:
-            raise self.error(str(error), token.start) from None
-
-    def count(self) -> int:
-        token = self.next()
-        if not (token.kind == "number" and token.text.isdecimal()):
-            raise self.error("a number of rows is needed here", token.start)
-        if len(token.text) > 20 or not 1 <= int(token.text) <= LARGEST_COUNT:
-            raise self.error(f"'{token.text[:30]}' is not a possible number of rows", token.start)
-        return int(token.text)
-
-    def text(self, start: int, end: int, what: str) -> tuple[str, int]:
-        """The text of the tokens [start, end) with comments blanked, and where it begins."""
-        tokens = self.tokens[start:end]
-        if not tokens:
-            raise self.error(f"{what} is missing", self.tokens[start].start if start < len(self.tokens) else self.end)
-        pieces, at = [], tokens[0].start
-        for token in tokens:
-            gap = self.sql[at : token.start]
-            pieces.append(gap if gap.isspace() else " " * len(gap))
-            # Expressions know double quotes only; a name without either quote in it keeps its length.
-            quoted = token.kind == "quoted" and token.text[0] == "`"
-            pieces.append(_double_quoted(token.text) if quoted else token.text)
-            at = token.end
-        return "".join(pieces), tokens[0].start
-
-
-def _double_quoted(text: str) -> str:
-    return '"' + _unquoted(text).replace('"', '""') + '"'
 
 
 class _Clauses:
     """The clauses of one MATCH_RECOGNIZE, in any order, each at most once."""
 
-    def __init__(self, sql: str, tokens: list[_Token], opening: int) -> None:
+    def __init__(self, sql: str, tokens: list[Token], opening: int) -> None:
         self.sql, self.tokens, self.opening = sql, tokens, opening
         self.end = tokens[-1].end if tokens else opening
         self.said: dict[str, Any] = {}
@@ -401,10 +138,10 @@ class _Clauses:
                 raise placed_error(f"{clause} is given twice", self.sql, self.tokens[start].start + 1)
             seen.add(clause)
             last = self.tokens[end].start if end < len(self.tokens) else self.end
-            reader = _Reader(self.sql, self.tokens[start:end], last)
+            reader = Reader(self.sql, self.tokens[start:end], last)
             _READ[clause](self, reader)
             if reader.place < len(reader.tokens):
-                raise reader.unexpected(_FIRST_WORDS)
+                raise reader.unexpected(FIRST_WORDS)
         if "pattern" not in self.said:
             raise self._no_pattern()
         return Query(**self.said, places=self.places, source=self.sql)
@@ -424,7 +161,7 @@ class _Clauses:
             if clause:
                 found.append((clause, place))
             elif place == 0:
-                known = suggest(token.word, _FIRST_WORDS) if token.word else ""
+                known = suggest(token.word, FIRST_WORDS) if token.word else ""
                 raise placed_error(f"unknown clause '{token.text}'{known}", self.sql, token.start + 1)
             depth += {"(": 1, ")": -1}.get(token.text, 0)
         return found
@@ -436,18 +173,18 @@ class _Clauses:
         ):
             return None  # the clause of the token before has to go on
         words = [token.word or token.text for token in self.tokens[place : place + 3]]
-        for clause, choices in _CLAUSES.items():
+        for clause, choices in CLAUSES.items():
             if any(tuple(words[: len(choice)]) == choice for choice in choices) and (
                 clause not in ("DEFINE", "SUBSET") or (len(words) == 3 and words[2] in ("AS", "="))
             ):
                 return clause
         return None
 
-    def _partition(self, reader: _Reader) -> None:
+    def _partition(self, reader: Reader) -> None:
         reader.place = 2
         self.said["partition_by"] = tuple(reader.list_of(lambda: self._column(reader, "partition_by")))
 
-    def _order(self, reader: _Reader) -> None:
+    def _order(self, reader: Reader) -> None:
         reader.place = 2
 
         def read() -> Order:
@@ -457,7 +194,7 @@ class _Clauses:
 
         self.said["order_by"] = tuple(reader.list_of(read))
 
-    def _column(self, reader: _Reader, clause: str) -> str:
+    def _column(self, reader: Reader, clause: str) -> str:
         at = reader.at
         name = reader.name("a column")
         self._once(clause, name, at, name)
@@ -469,7 +206,7 @@ class _Clauses:
         self.places[f"{clause}.{name}"] = at
         return value
 
-    def _measures(self, reader: _Reader) -> None:
+    def _measures(self, reader: Reader) -> None:
         reader.place = 1
         measures: dict[str, str] = {}
         for start, end in _items(reader):
@@ -482,12 +219,12 @@ class _Clauses:
             at_name = reader.at
             name = reader.name("a name")
             if reader.place < end:
-                raise reader.unexpected(_FIRST_WORDS)
+                raise reader.unexpected(FIRST_WORDS)
             self.places[f"measures.{name}"] = at
             measures[name] = self._once("measure", name, at_name, text)
         self.said["measures"] = measures
 
-    def _rows(self, reader: _Reader) -> None:
+    def _rows(self, reader: Reader) -> None:
         if reader.skip("ONE"):
             reader.expect("ROW", "PER", "MATCH")
             return
@@ -503,12 +240,12 @@ class _Clauses:
             reader.expect("SHOW", known=["SHOW", "OMIT", "WITH"])
             reader.expect("EMPTY", "MATCHES")
 
-    def _after_match(self, reader: _Reader) -> None:
+    def _after_match(self, reader: Reader) -> None:
         reader.expect("AFTER", "MATCH", "SKIP")
         self.places["after_match"] = reader.tokens[0].start
         self.said["after_match"] = self._skip(reader)
 
-    def _skip(self, reader: _Reader) -> AfterMatch:
+    def _skip(self, reader: Reader) -> AfterMatch:
         if reader.skip("PAST"):
             reader.expect("LAST", "ROW")
             return AfterMatch()
@@ -523,16 +260,16 @@ class _Clauses:
         self.places["after_match"] = reader.at
         return AfterMatch(kind, reader.name("a symbol"))
 
-    def _all_runs(self, reader: _Reader) -> None:
+    def _all_runs(self, reader: Reader) -> None:
         reader.place = 2
         self.said["all_runs"] = True
 
-    def _timed_out(self, reader: _Reader) -> None:
+    def _timed_out(self, reader: Reader) -> None:
         self.places["timed_out"] = reader.at
         reader.place = 2
         self.said["timed_out"] = True
 
-    def _window(self, reader: _Reader) -> None:
+    def _window(self, reader: Reader) -> None:
         self.places["window"] = reader.at
         reader.place = 2
         closing = _closing(reader, 1)
@@ -553,7 +290,7 @@ class _Clauses:
         reader.expect(")", known=["SLIDE", "PER KEY", ")"])
         self.said["window"] = window
 
-    def _opened(self, reader: _Reader, closing: int) -> Window:
+    def _opened(self, reader: Reader, closing: int) -> Window:
         """OPEN WHEN p [CLOSE WHEN q] FOR n ROWS | interval; predicates reach up to the next of these words."""
         reader.expect("WHEN")
         start = reader.place
@@ -576,7 +313,7 @@ class _Clauses:
         size = reader.interval()
         return Window("opened", size, size, open_when, close_when)
 
-    def _pattern(self, reader: _Reader) -> None:
+    def _pattern(self, reader: Reader) -> None:
         closing = _closing(reader, 1)
         end = next(
             (i for i in range(2, closing) if reader.tokens[i].word == "WITHIN" and reader.tokens[i + 1].word == "INTERVAL"),
@@ -595,7 +332,7 @@ class _Clauses:
             self._within(reader)
         reader.expect(")")
 
-    def _within(self, reader: _Reader) -> None:
+    def _within(self, reader: Reader) -> None:
         at = reader.at
         reader.expect("WITHIN")
         micros = reader.interval()
@@ -608,7 +345,7 @@ class _Clauses:
         self.places[clause] = at
         self.said[clause] = micros
 
-    def _subset(self, reader: _Reader) -> None:
+    def _subset(self, reader: Reader) -> None:
         self.places["subset"] = reader.at
         reader.place = 1
 
@@ -622,7 +359,7 @@ class _Clauses:
 
         self.said["subsets"] = dict(reader.list_of(read))
 
-    def _define(self, reader: _Reader) -> None:
+    def _define(self, reader: Reader) -> None:
         define: dict[str, str] = {}
         reader.place = 1
         for start, end in _items(reader):
@@ -637,7 +374,7 @@ class _Clauses:
         self.said["define"] = define
 
 
-_READ: Mapping[str, Callable[[_Clauses, _Reader], None]] = {
+_READ: Mapping[str, Callable[[_Clauses, Reader], None]] = {
     "PARTITION BY": _Clauses._partition,
     "ORDER BY": _Clauses._order,
     "MEASURES": _Clauses._measures,
@@ -653,13 +390,13 @@ _READ: Mapping[str, Callable[[_Clauses, _Reader], None]] = {
 }
 
 
-def _items(reader: _Reader) -> list[tuple[int, int]]:
+def _items(reader: Reader) -> list[tuple[int, int]]:
     """The stretches between the commas that stand in no brackets."""
     commas = [i for i in _top_level(reader, reader.place, len(reader.tokens)) if reader.tokens[i].text == ","]
     return list(zip([reader.place, *(i + 1 for i in commas)], [*commas, len(reader.tokens)], strict=True))
 
 
-def _top_level(reader: _Reader, start: int, end: int) -> list[int]:
+def _top_level(reader: Reader, start: int, end: int) -> list[int]:
     """The places from `start` to `end` that stand in no brackets."""
     places, depth = [], 0
     for place in range(start, end):
@@ -670,7 +407,7 @@ def _top_level(reader: _Reader, start: int, end: int) -> list[int]:
     return places
 
 
-def _closing(reader: _Reader, opening: int) -> int:
+def _closing(reader: Reader, opening: int) -> int:
     """The place of the bracket that closes the one at `opening`; the whole clause is balanced, so there is one."""
     depth = 0
     for place in range(opening, len(reader.tokens)):

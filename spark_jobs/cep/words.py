@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TypedDict, Unpack
 
 from spark_jobs.cep.operator import SKIPS, AfterMatch
 from spark_jobs.cep.units import SQL_UNITS, UNITS
@@ -65,17 +66,25 @@ def skip_policy(text: str) -> AfterMatch:
     raise ValueError(f"'{text}' is not supported{suggest(whole, list(SKIPS))}")
 
 
-def window_of(
-    *,
-    count: int | None = None,
-    time: str | None = None,
-    slide: int | str | None = None,
-    per_key: bool = False,
-    open_when: str | None = None,
-    close_when: str | None = None,
-    rows: int | None = None,
-) -> Window:
+class WindowWords(TypedDict, total=False):
+    """How pipelines and the builder say a window."""
+
+    count: int | None
+    time: str | None
+    slide: int | str | None
+    per_key: bool
+    open_when: str | None
+    close_when: str | None
+    rows: int | None
+
+
+def window_of(**words: Unpack[WindowWords]) -> Window:
     """A window from the words of pipelines and the builder."""
+    unknown = sorted(set(words) - set(WindowWords.__annotations__))
+    if unknown:
+        raise ValueError(f"'{unknown[0]}' is not known{suggest(unknown[0], list(WindowWords.__annotations__))}")
+    count, time, slide, per_key = words.get("count"), words.get("time"), words.get("slide"), words.get("per_key", False)
+    open_when, close_when, rows = words.get("open_when"), words.get("close_when"), words.get("rows")
     kinds = "a window is either {count: 1000, slide: 50} or {time: 1 h, slide: 5 min} or {open_when: .., rows: 10}"
     if open_when is not None:
         if (rows is None) == (time is None) or count is not None:
