@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from bench.bars import Bar
 from schemas import event_log
 from schemas.types import TIMESTAMP
+from spark_jobs.cep.arrays import FLOORS_NEEDED, FLOORS_NEVER
 from spark_jobs.cep.kernel import Stream, count, match
 from spark_jobs.cep.windows import Window
 from spark_jobs.dataframe import match as match_frame
@@ -36,7 +37,7 @@ from spark_jobs.detect import Detected, Settings, detect
 from spark_jobs.ingest import BUCKETS, NUMBERED
 from spark_jobs.lake.commit import add_file, claim
 from spark_jobs.lake.history import Attempt
-from spark_jobs.lake.scan import STREAM_TS, buckets, file_name, open_log
+from spark_jobs.lake.scan import LAST_SN, STREAM_TS, buckets, file_name, open_log
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline, parse_pipeline
 from spark_jobs.runner import Runner, SparkRunner, open_runner
@@ -50,6 +51,7 @@ NAIVE = Path(__file__).with_name("naive.c")
 
 EVENTS = 50_000_000
 KEYS = 10_000
+RARELY = 1 / 10_000
 BATCH = 10_000_000  # so that scheduling, savepoint and commit (about 0.2 s) stay below a tenth of a batch
 COMPARED = 10_000_000  # events where two ways of cutting the work are compared
 INGEST = 10_000_000  # events per commit of the event log
@@ -93,7 +95,17 @@ def _kernel_bars() -> list[Bar]:
 
     def positions(window: Window, keep: bool = True) -> int:
         found = match(
-            stream, STEPS, window, within=0, to_next_row=False, first_window=1, after_sn=0, end_sn=KERNEL_EVENTS, keep=keep
+            stream,
+            STEPS,
+            window,
+            within=0,
+            to_next_row=False,
+            first_window=1,
+            after_sn=0,
+            end_sn=KERNEL_EVENTS,
+            watermark=KERNEL_EVENTS * MICROSECONDS,
+            report_floors=FLOORS_NEEDED if keep else FLOORS_NEVER,
+            keep=keep,
         )
         return int(found.window.size)
 
@@ -149,10 +161,11 @@ def _in_turns(ways: dict[str, Callable[[], int]], rounds: int) -> tuple[dict[str
 
 @dataclass(frozen=True)
 class Shape:
-    """A log to be made: how many events and keys."""
+    """A log to be made: how many events and keys. Of the keys, `rare` ones share RARELY of the events among them."""
 
     events: int
     keys: int
+    rare: int = 0
 
 
 def _end_to_end_bars(master: str) -> list[Bar]:
@@ -328,14 +341,15 @@ def _pipeline(limit: str) -> Pipeline:
 
 
 def make_log(pipeline: Pipeline, lake: Lake, shape: Shape) -> None:
-    """An event log as ingest would leave it, without landing files: uniform keys and types, one event per millisecond."""
+    """Events at the end of the log as ingest would leave it, without landing files: random, one per millisecond."""
     keys = pa.array([f"key-{number:07}" for number in range(shape.keys)])
     bucket_of = buckets(keys, pipeline.source.buckets)
     place = claim(lake.open("event_log", pipeline.source.schema, event_log.PARTITION_BY), "ingest")
-    rng = np.random.default_rng(shape.keys)
-    for first in range(0, shape.events, INGEST):
-        last = min(first + INGEST, shape.events)
-        key = rng.integers(0, shape.keys, last - first, dtype=np.int32)
+    begin = place.handle.transaction_version(LAST_SN) or 0
+    rng = np.random.default_rng(shape.keys + begin)
+    for first in range(begin, begin + shape.events, INGEST):
+        last = min(first + INGEST, begin + shape.events)
+        key = _random_keys(rng, shape, last - first)
         type_ = rng.integers(0, TYPES, last - first, dtype=np.int32)
         bucket = bucket_of[key].astype(np.uint8)
         order = np.argsort(bucket, kind="stable")
@@ -346,8 +360,22 @@ def make_log(pipeline: Pipeline, lake: Lake, shape: Shape) -> None:
             name = f"bucket={number}/{file_name(first + 1, last, 1)}"
             write_log_file(_events(rows + first + 1, type_[rows], key[rows], keys), f"{lake.path('event_log')}/{name}")
             files.append(add_file(lake.path("event_log"), name, rows.size, bucket=str(number)))
-        also = {STREAM_TS: BEGIN + last * MICROSECONDS, BUCKETS: pipeline.source.buckets, NUMBERED: 1}
+        also = {
+            STREAM_TS: BEGIN + last * MICROSECONDS,
+            LAST_SN: last,
+            BUCKETS: pipeline.source.buckets,
+            NUMBERED: 1,
+        }
         place.publish(files, pipeline.source.schema, 1, event_log.PARTITION_BY, also)
+
+
+def _random_keys(rng: np.random.Generator, shape: Shape, count: int) -> Any:
+    common = shape.keys - shape.rare
+    keys = rng.integers(0, common, count, dtype=np.int32)
+    if shape.rare:
+        rare = np.flatnonzero(rng.random(count) < RARELY)
+        keys[rare] = rng.integers(common, shape.keys, rare.size)
+    return keys
 
 
 def _events(sn: Any, type_: Any, key: Any, keys: pa.Array) -> pa.Table:

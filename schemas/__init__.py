@@ -6,9 +6,9 @@ changes its meaning; added columns do not raise it.
 
 from __future__ import annotations
 
-from schemas import complex_events, event_log, history, landing, quarantine, savepoints, verdicts
+from schemas import complex_events, event_log, history, landing, quarantine, savepoints, verdicts, versions
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -19,4 +19,5 @@ __all__ = [
     "quarantine",
     "savepoints",
     "verdicts",
+    "versions",
 ]

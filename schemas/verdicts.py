@@ -10,6 +10,7 @@ SCHEMA = pa.schema([
     required("at", TIMESTAMP),
     required("pipeline", pa.string()),
     required("operator", pa.string()),
+    required("version", pa.int32()),
     required("verdict", pa.string()),  # valid, invalid, unknown
     required("events", pa.int64()),
     required("matches", pa.int64()),

@@ -20,9 +20,11 @@ from spark_jobs.console import ERR, PROGRESS_FILE, WITH_PARENT, say, table
 from spark_jobs.errors import RepriseError
 
 if TYPE_CHECKING:
+    from spark_jobs.detect import Detected
     from spark_jobs.lake.history import Attempt
     from spark_jobs.lake.tables import Lake
     from spark_jobs.pipeline import Pipeline
+    from spark_jobs.plan import OperatorPlan
     from spark_jobs.runner import Runner
 
 app = typer.Typer(
@@ -91,6 +93,127 @@ def detect(
 
 
 @app.command()
+def recover(
+    pipeline: PipelineFile,
+    lake: LakeDir,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be replayed.")] = False,
+    batch_events: BatchEvents = 1_000_000,
+    shards: Shards = 2,
+    master: Master = LOCAL,
+) -> None:
+    """Say what a recovery will replay, then do it: detect, with the plan before and the facts after.
+
+    There is no other way to recover than to start: every start reads the last savepoint and replays its residual.
+    """
+    from spark_jobs.detect import Graph, Settings, detect_versions
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.plan import recovery_plan
+    from spark_jobs.versions import resolve
+
+    graph = Graph(load_pipeline(pipeline), Lake(_existing(lake)))
+    versions = resolve(graph.lake, graph.pipeline, graph.admit)
+    planned = recovery_plan(graph, versions)
+    _show_plan(planned)
+    if plan:
+        return
+    with _job(pipeline, lake, master, "detect") as job:
+        done = detect_versions(graph, versions, job.runner, job.attempt, Settings(batch_events, shards))
+    expected = {operator.operator: operator.replay for operator in planned}
+    table(
+        "what was replayed",
+        ["operator", "planned", "replayed", "by shard", "new events", "matches", "seconds"],
+        [[d.operator, expected[d.operator], *_replayed(d), d.events, d.matches, f"{d.first_batch:.1f}"] for d in done],
+    )
+
+
+@app.command()
+def trim(
+    pipeline: PipelineFile,
+    lake: LakeDir,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be trimmed.")] = False,
+    keep_hours: Annotated[
+        int, typer.Option(min=0, help="Delete files that were trimmed at least so long ago; others may be reading them.")
+    ] = 1,
+    retire: Annotated[
+        list[str] | None, typer.Option(help="An operator that is not wanted any more: do not wait for it.")
+    ] = None,
+) -> None:
+    """Remove events that every operator has read and none needs any more; what is still needed stays.
+
+    The event log is trimmed, and operators with [bold]keep: false[/bold]. What was trimmed can neither be verified nor be
+    read by operators added later: verify first.
+    """
+    from spark_jobs.lake.history import Attempt
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.trim import trim as run_trim
+    from spark_jobs.trim import vacuum
+    from spark_jobs.versions import retire as let_go
+
+    loaded, target = load_pipeline(pipeline), Lake(_existing(lake))
+    if plan and retire:
+        raise RepriseError("--plan changes nothing and --retire does; give one of the two")
+    for name in retire or []:
+        let_go(target, name)
+        say(f"retired {name}: trims do not wait for it, its output stays")
+    done = run_trim(loaded, target, Attempt(target, "trim", say), dry_run=plan)
+    columns = ["queue", "events", "trimmed", "left", "acknowledged up to", "held by", "files replaced"]
+    rows: list[list[object]] = [[d.queue, d.events, d.removed, d.events - d.removed, d.upto, d.held_by, d.files] for d in done]
+    table("what would be trimmed" if plan else "trimmed", columns, rows)
+    if not plan:
+        deleted = vacuum(target, keep_hours)
+        say(f"deleted {deleted:,} files that were trimmed {keep_hours} hours ago or earlier")
+
+
+@app.command()
+def upgrade(
+    pipeline: PipelineFile,
+    lake: LakeDir,
+    from_: Annotated[int, typer.Option("--from", min=0, help="Begin after this SN of the log; 0: with its first event.")] = 0,
+    batch_events: BatchEvents = 1_000_000,
+    shards: Shards = 2,
+    master: Master = LOCAL,
+) -> None:
+    """Compute the new version of changed operators by replay, beside the old one, which stays the current one.
+
+    An operator is changed if its pattern, window, key, measures or one of its inputs is. Run it as often as you like; then
+    [bold]reprise cut-over[/bold].
+    """
+    from spark_jobs.detect import Graph, Settings, detect_versions
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.versions import upgrade as new_versions
+
+    graph = Graph(load_pipeline(pipeline), Lake(_existing(lake)))
+    versions = new_versions(graph.lake, graph.pipeline, graph.admit, from_)
+    ahead = [version for version in versions.values() if not version.current]
+    for version in ahead:
+        say(f"{version.operator}: version {version.number}, beginning after event {version.after_sn:,}, is not current yet")
+    if not ahead:
+        say("no operator was changed; what the lake has is what the pipeline file says")
+    with _job(pipeline, lake, master, "detect") as job:
+        _tell_detected(detect_versions(graph, versions, job.runner, job.attempt, Settings(batch_events, shards)))
+
+
+@app.command("cut-over")
+def cut_over(pipeline: PipelineFile, lake: LakeDir) -> None:
+    """Make the versions that the pipeline file defines the current ones, all in one commit.
+
+    They must have come as far as those they replace. The output of the old versions stays in the table.
+    """
+    from spark_jobs.cutover import cut_over as run_cut_over
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+
+    done = run_cut_over(load_pipeline(pipeline), Lake(_existing(lake)))
+    for version in done:
+        say(f"{version.operator}: version {version.number} is the current one now")
+    if not done:
+        say("nothing to do: every operator of the pipeline file is the current version")
+
+
+@app.command()
 def run(
     pipeline: PipelineFile,
     landing: LandingDir,
@@ -116,9 +239,9 @@ def reference(pipeline: PipelineFile, lake: LakeDir) -> None:
     loaded = load_pipeline(pipeline)
     target = Lake(_existing(lake))
     log = open_log(target, loaded.source.schema)
-    for operator in loaded.built.values():
-        found = make_reference(loaded, operator, target, log, log.last_sn)
-        say(f"reference run of {operator.name}: {found.num_rows:,} matches in {log.last_sn:,} events")
+    for name in loaded.order:
+        found = make_reference(loaded, name, target, log, log.last_sn)
+        say(f"reference run of {name}: {found.num_rows:,} matches in {log.last_sn:,} events")
 
 
 @app.command()
@@ -190,10 +313,12 @@ def warm_up() -> None:
 
     from spark_jobs.cep import matcher
     from spark_jobs.lake.tables import Lake
+    from spark_jobs.recovery import sets
     from spark_jobs.runner import make_class_archive
     from spark_jobs.verify import reference
 
     matcher.warm_up()
+    sets.warm_up()
     reference.warm_up()
     with tempfile.TemporaryDirectory() as folder:
         make_class_archive(Lake(folder))
@@ -223,7 +348,7 @@ def report(
 
 @app.command()
 def show(
-    what: Annotated[str, typer.Argument(help="savepoints, matches, history, quarantine, verdicts or phases.")],
+    what: Annotated[str, typer.Argument(help="savepoints, matches, versions, history, quarantine, verdicts or phases.")],
     lake: Annotated[Path | None, typer.Option(help="The lake folder.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Rows at most, the last ones.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per row.")] = False,
@@ -386,11 +511,40 @@ def _ingest(job: _Job, landing: Path) -> None:
 def _detect(job: _Job, batch_events: int, shards: int) -> None:
     from spark_jobs.detect import Settings, detect
 
-    for done in detect(job.pipeline, job.lake, job.runner, job.attempt, Settings(batch_events, shards)):
+    _tell_detected(detect(job.pipeline, job.lake, job.runner, job.attempt, Settings(batch_events, shards)))
+
+
+def _replayed(done: Detected) -> list[object]:
+    if not done.batches:
+        return ["nothing", "nothing new to go on with"]
+    return [done.replayed, ", ".join(f"{shard:,}" for shard in done.by_shard)]
+
+
+def _tell_detected(detected: list[Detected]) -> None:
+    for done in detected:
         if done.batches:
             say(f"{done.operator}: {done.events:,} events in {done.batches} batches, {done.matches:,} matches")
         else:
             say(f"{done.operator}: nothing new; the output covers all {done.resumed_at:,} events of the log")
+
+
+def _show_plan(planned: list[OperatorPlan]) -> None:
+    columns = ["operator", "shard", "savepoint", "SN_seed", "SN_trim", "to replay", "of", "savepoint bytes"]
+    rows: list[list[object]] = []
+    for operator in planned:
+        if not operator.shards:
+            rows.append([operator.operator, "", operator.note, "", "", operator.replay, operator.processed, ""])
+        for shard in operator.shards:
+            savepoint = f"batch {shard.batch}" + (f", version {shard.version}" if shard.version > 1 else "")
+            numbers = [shard.seed, shard.trim_sn, shard.replay, shard.processed, shard.savepoint_bytes]
+            rows.append([operator.operator, shard.shard, savepoint, *numbers])
+    table("plan: what a start replays", columns, rows)
+    for operator in planned:
+        if operator.shards:
+            say(
+                f"{operator.operator}: {operator.replay:,} of {operator.processed:,} processed events, "
+                f"{operator.read_bytes:,} bytes to read, about {operator.seconds:.1f} s after start-up"
+            )
 
 
 def _existing(lake: Path) -> Path:

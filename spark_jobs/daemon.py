@@ -6,8 +6,10 @@ from __future__ import annotations
 from pyspark import daemon
 
 import spark_jobs.tasks  # noqa: F401  # for its imports
-from spark_jobs.cep.matcher import warm_up
+from spark_jobs.cep import matcher
+from spark_jobs.recovery import sets
 
 if __name__ == "__main__":
-    warm_up()
+    matcher.warm_up()
+    sets.warm_up()
     daemon.manager()

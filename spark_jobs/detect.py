@@ -1,7 +1,8 @@
-"""Detection: micro-batches over the event log, each a pure step, each published by one commit.
+"""Detection: micro-batches over what each operator reads, each a pure step, each published by one commit.
 
 There is one way in. A scheduled run, a retry, a restart after kill -9 and a first start all read the last
-committed savepoint, replay its residual and go on.
+committed savepoint, replay its residual and go on. Operators follow each other along the graph; each has its own
+savepoints and commits, so any of them, or all at once, may die.
 """
 
 from __future__ import annotations
@@ -9,26 +10,36 @@ from __future__ import annotations
 import base64
 import shutil
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from deltalake import DeltaTable
 
+from schemas import complex_events
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.matcher import Known, closing_windows
 from spark_jobs.cep.operator import Operator
+from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed, Slice, slices
-from spark_jobs.errors import FencedAttempt, RepriseError
+from spark_jobs.errors import FencedAttempt, RepriseError, TrimmedEventNeeded
+from spark_jobs.feeds import Feed, LogFeed, Reach, feed_of
 from spark_jobs.lake.commit import Claim, add_file, claim
 from spark_jobs.lake.history import Attempt, fold
+from spark_jobs.lake.outputs import app_of, committed_of, numbers_of, open_outputs, output_folder, output_of
 from spark_jobs.lake.scan import EventLog, open_log
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
-from spark_jobs.recovery.savepoint import Savepoint, ShardSavepoint, advance
-from spark_jobs.recovery.store import load, save
+from spark_jobs.recovery.resume import Damage, Resumption, resume
+from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance, starting_at
+from spark_jobs.recovery.sets import stored_columns
+from spark_jobs.recovery.store import save
 from spark_jobs.runner import Runner
 from spark_jobs.tasks import match_task, packed, stamp_task, write_arrow
+from spark_jobs.versions import Version, resolve
 
 # Large enough that scheduling and committing (about 150 ms) are a small share of a batch.
 DEFAULT_BATCH_EVENTS = 1_000_000
@@ -43,7 +54,9 @@ class Detected:
 
     operator: str
     resumed_at: int  # events that earlier attempts had processed
-    replayed: int  # of those, read again to go on
+    replayed: int = 0  # of those, read again to go on, by all shards
+    by_shard: list[int] = field(default_factory=list)
+    first_batch: float = 0.0  # seconds until it was published: how long the recovery took, after start-up
     batches: int = 0
     events: int = 0
     matches: int = 0
@@ -59,93 +72,164 @@ class Settings:
 
     batch_events: int = DEFAULT_BATCH_EVENTS
     shards: int = DEFAULT_SHARDS
+    skip: bool = True  # False: seed 000's base method, which replays everything above SN_trim
 
 
 def detect(pipeline: Pipeline, lake: Lake, runner: Runner, attempt: Attempt, settings: Settings) -> list[Detected]:
-    """Bring every operator up to the end of the event log."""
-    scratch = lake.scratch(f"detect-{attempt.number}")
-    log = open_log(lake, pipeline.source.schema)
+    """Bring every operator up to the end of the event log, each after those it reads."""
+    graph = Graph(pipeline, lake)
+    versions = resolve(lake, pipeline, graph.admit)
+    return detect_versions(graph, versions, runner, attempt, settings)
+
+
+def detect_versions(
+    graph: Graph, versions: dict[str, Version], runner: Runner, attempt: Attempt, settings: Settings
+) -> list[Detected]:
+    scratch = graph.lake.scratch(f"detect-{attempt.number}")
     try:
-        return [
-            _Detection(pipeline, operator, lake, runner, attempt, settings, scratch).run(log)
-            for operator in pipeline.built.values()
-        ]
+        return [Detection(graph, versions[name], runner, attempt, settings, scratch).run() for name in graph.pipeline.order]
     except FencedAttempt as error:
         attempt.record("fence", "complex_events", reason=str(error))
         raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        fold(lake)
+        fold(graph.lake)
 
 
-class _Detection:
-    """One attempt at one operator."""
+@dataclass(frozen=True)
+class Graph:
+    """A pipeline over a lake: where every operator's input comes from."""
+
+    pipeline: Pipeline
+    lake: Lake
+
+    def open_log(self) -> EventLog:
+        return open_log(self.lake, self.pipeline.source.schema)
+
+    def open_outputs(self) -> DeltaTable:
+        return open_outputs(self.lake, self.pipeline.output_schema)
+
+    def feed(self, version: Version) -> Feed:
+        """What an operator version reads, as it is now."""
+        outputs = {}
+        if version.operators:
+            handle = self.open_outputs()
+            outputs = {name: output_of(self.lake, handle, name, number) for name, number in version.operators.items()}
+        inputs = self.pipeline.operators[version.operator].inputs
+        return feed_of(self.pipeline.built[version.operator], inputs, self.open_log(), outputs)
+
+    def beginning(self, version: Version, feed: Feed) -> Savepoint:
+        """The savepoint a first start recovers from: empty, after the point of the log that the version begins at."""
+        at = Instant()
+        if version.after_sn:
+            log = self.open_log()
+            if not log.trimmed_sn <= version.after_sn <= log.last_sn:
+                raise TrimmedEventNeeded(
+                    f"operator '{version.operator}' cannot begin after event {version.after_sn:,}: the log holds what lies "
+                    f"between {log.trimmed_sn:,} and {log.last_sn:,}. Nothing was changed."
+                )
+            at = Instant(log.stream_ts_at(version.after_sn), version.after_sn)
+        return starting_at(self.pipeline.built[version.operator], version.number, at, feed.edges(at))
+
+    def admit(self, version: Version) -> None:
+        """Refuse a version that would need what has been trimmed."""
+        feed = self.feed(version)
+        feed.check(self.beginning(version, feed))
+
+
+class Detection:
+    """One attempt at one operator version."""
 
     def __init__(
-        self,
-        pipeline: Pipeline,
-        operator: Operator,
-        lake: Lake,
-        runner: Runner,
-        attempt: Attempt,
-        settings: Settings,
-        scratch: Path,
+        self, graph: Graph, version: Version, runner: Runner, attempt: Attempt, settings: Settings, scratch: Path
     ) -> None:
-        self.pipeline = pipeline
-        self.operator = operator
-        self.lake = lake
+        self.graph = graph
+        self.lake = graph.lake
+        self.version = version
+        self.operator: Operator = graph.pipeline.built[version.operator]
         self.runner = runner
         self.attempt = attempt
-        self.batch_events = settings.batch_events
-        # Keys are shared out among shards; without a key, windows on the grid are; without those, one matcher sees all.
-        self.shards = settings.shards if operator.partition_by or operator.window.on_grid else 1
-        self.slices = settings.shards
+        self.settings = settings
         self.scratch = scratch
-        self.text = pipeline.model_dump_json(by_alias=True)
+        self.text = graph.pipeline.model_dump_json(by_alias=True)
+        self.feed = graph.feed(version)
+        # Keys are shared out among shards; without a key, windows on the log's grid are; without those, one matcher sees all.
+        reads_log = isinstance(self.feed, LogFeed)
+        self.by_windows = reads_log and self.operator.partition_by is None and self.operator.window.on_grid
+        self.shards = settings.shards if self.operator.partition_by or self.by_windows else 1
+        # The log lies in buckets by key; what is shared out by anything else, every shard reads and filters.
+        self.filters_keys = self.shards > 1 and not self.by_windows and not (reads_log and self.operator.partition_by == "key")
 
-    def run(self, log: EventLog) -> Detected:
-        place: Claim = claim(self.lake.open("complex_events", self.pipeline.output_schema), self.operator.name)
-        self._check_meaning(place)
-        savepoint = load(self.lake, self.operator, place)
-        residual = savepoint.residual()
-        done = Detected(self.operator.name, savepoint.end_sn, residual.size)
-        self._record("replay", "residual", savepoint.batch, events=residual.size, processed=savepoint.end_sn)
-        if savepoint.end_sn:
+    def run(self) -> Detected:
+        place: Claim = claim(self.graph.open_outputs(), app_of(self.version.operator, self.version.number))
+        resumed = self.resumed(place.handle)
+        savepoint = resumed.savepoint
+        done = Detected(self.operator.name, savepoint.at.sn)
+        self._record(
+            "replay", "residual", savepoint.batch, events=savepoint.replayed, processed=savepoint.at.sn, read=savepoint.read
+        )
+        if savepoint.batch:
             self.attempt.say(
-                f"{self.operator.name}: resumes after batch {savepoint.batch}, replays {residual.size:,} of "
-                f"{savepoint.end_sn:,} processed events"
+                f"{self.operator.name}: resumes after batch {savepoint.batch}, replays {savepoint.replayed:,} of "
+                f"{savepoint.read:,} processed events"
             )
-        if savepoint.end_sn < log.last_sn:
+        reach = self.feed.next(savepoint, self.settings.batch_events)
+        if reach is not None:
             self.runner.ready()  # start-up is no part of a batch
-        while savepoint.end_sn < log.last_sn:
-            savepoint = self._batch(log, place, savepoint, residual, done)
-            residual = savepoint.residual()
+        while reach is not None:
+            savepoint = self._batch(place, savepoint, reach, done)
+            reach = self.feed.next(savepoint, self.settings.batch_events)
         return done
 
-    @property
-    def _meaning(self) -> str:
-        return f"{self.operator.name}#meaning"
+    def resumed(self, handle: DeltaTable) -> Resumption:
+        """The savepoint to go on from; one that is damaged is made anew from an older one, shard by shard."""
+        committed = committed_of(handle, self.version.operator, self.version.number)
+        found = resume(
+            self.lake,
+            self.version.operator,
+            self.version.number,
+            committed,
+            lambda: self.graph.beginning(self.version, self.feed),
+            self.shards,
+            not self.by_windows,
+            self._remade,
+        )
+        for line in found.said:
+            self.attempt.say(f"{self.operator.name}: {line}")
+            self._record("repair", "savepoint", found.savepoint.batch, reason=line)
+        self.feed.check(found.savepoint)
+        if found.remade:
+            save(self.lake, found.savepoint, self.attempt.number)
+        return found
 
-    def _check_meaning(self, place: Claim) -> None:
-        """A savepoint holds what the old pattern needed, which says nothing about what a new one needs."""
-        known = place.handle.transaction_version(self._meaning)
-        if known is not None and known != self.pipeline.meaning(self.operator.name):
-            raise RepriseError(
-                f"operator '{self.operator.name}' was changed since it published batch {place.step}: its savepoint does not "
-                "fit the new definition. Nothing was changed. Give the operator a new name, or detect into a new lake."
-            )
+    def _remade(self, damage: Damage) -> Savepoint:
+        """Replay the missing shards up to the commit; their matches are published already and only counted."""
+        self.feed.check(damage.base)
+        self.runner.ready()
+        reach = self.feed.until(damage.base, damage.committed.at)
+        payloads = self._payloads(damage.base, reach, damage.shards)
+        results = self.runner.run(match_task, [payloads[shard] for shard in damage.missing if shard < len(payloads)])
+        if not damage.sound:
+            found = damage.base.seed.ordinal + sum(result["matches"] for result in results)
+            if found != damage.committed.seed.ordinal:
+                raise RepriseError(
+                    f"{self.operator.name}: replaying from batch {damage.base.batch} gives {found - 1:,} complex events, but "
+                    f"{damage.committed.seed.ordinal - 1:,} were published. The log or the output is damaged too; nothing was "
+                    "changed. Run 'reprise verify', and detect into a new lake."
+                )
+        remade = {result["shard"]: _kept(result) for result in results}
+        sound = {shard.shard: shard for shard in damage.sound}
+        shards = [shard for _, shard in sorted({**sound, **remade}.items())]
+        following = advance(self.operator, damage.base, damage.committed.seed, shards, reach.at, reach.read, reach.ends)
+        return replace(following, batch=damage.committed.batch)
 
-    def _batch(self, log: EventLog, place: Claim, savepoint: Savepoint, residual: Int64s, done: Detected) -> Savepoint:
-        end_sn = min(savepoint.end_sn + self.batch_events, log.last_sn)
+    def _batch(self, place: Claim, savepoint: Savepoint, reach: Reach, done: Detected) -> Savepoint:
         batch = savepoint.batch + 1
-        started = time.perf_counter()
-        self._phase("detect.started", batch, start_sn=savepoint.end_sn, end_sn=end_sn, carried=residual.size)
-        # Deadlines decide matches, so how far the batch reaches in time has to be known before any shard matches.
-        watermark = log.stream_ts_at(end_sn)
-        known = Known(savepoint.end_sn, end_sn, savepoint.watermark, watermark, savepoint.seed_y)
-        shards = self.runner.run(match_task, self._payloads(log, savepoint, residual, known))
+        began = started = time.perf_counter()
+        self._phase("detect.started", batch, start_sn=savepoint.at.sn, end_sn=reach.at.sn, carried=savepoint.replayed)
+        shards = self._matched(savepoint, reach)
         self._spend(done, shards, time.perf_counter() - started)
-        self._phase("detect.matched", batch)
+        self._phase("detect.matched", batch, replayed=[shard["replayed"] for shard in shards])
 
         started = time.perf_counter()
         stamps = self._stamps(savepoint, shards)
@@ -157,71 +241,103 @@ class _Detection:
         started = time.perf_counter()
         self._phase("detect.written", batch)
         seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
-        following = advance(self.operator, savepoint, seed, [_kept(*s) for s in enumerate(shards)], end_sn, watermark)
+        kept = [_kept(shard) for shard in shards]
+        following = advance(self.operator, savepoint, seed, kept, reach.at, reach.read, reach.ends)
         save(self.lake, following, self.attempt.number)
         self._phase("detect.saved", batch, bytes=following.bytes)
         place.publish(
-            [
-                add_file(self._folder, Path(stamp["path"]).name, result["rows"])
-                for stamp, result in zip(stamps, stamped, strict=True)
-            ],
-            self.pipeline.output_schema,
+            [self._added(result) for result in stamped],
+            self.graph.pipeline.output_schema,
             self.attempt.number,
-            also={self._meaning: self.pipeline.meaning(self.operator.name)},
+            complex_events.PARTITION_BY,
+            numbers_of(self.version.operator, self.version.number, reach.at, seed),
         )
         self._phase("detect.published", batch)
-        self._record("commit", "complex_events", batch, matches=matches, events=end_sn - savepoint.end_sn)
+        self._record("commit", "complex_events", batch, matches=matches, events=reach.read - savepoint.read)
         self._phase("detect.finished", batch)
         done.spent("commit", time.perf_counter() - started)
 
         for file in self.scratch.iterdir():
             file.unlink()
+        if not done.batches:
+            done.by_shard = [shard["replayed"] for shard in shards]
+            # Windows that overlap shards are read by both; what they share is replayed once.
+            done.replayed = savepoint.replayed if self.by_windows else sum(done.by_shard)
+            done.first_batch = time.perf_counter() - began
         done.batches += 1
-        done.events += end_sn - savepoint.end_sn
+        done.events += reach.read - savepoint.read
         done.matches += matches
-        self.attempt.say(f"{self.operator.name}: batch {batch}, {end_sn:,} of {log.last_sn:,} events, {done.matches:,} matches")
+        self.attempt.say(f"{self.operator.name}: batch {batch}, log read up to {reach.at.sn:,}, {done.matches:,} matches")
         return following
 
-    def _payloads(self, log: EventLog, savepoint: Savepoint, residual: Int64s, known: Known) -> list[dict[str, Any]]:
+    def _matched(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:
+        """Match all shards. Files that are gone were trimmed meanwhile: what is still needed stands in others now."""
+        try:
+            shards = self.runner.run(match_task, self._payloads(savepoint, reach, self.shards))
+        except FileNotFoundError:
+            self.feed = self.graph.feed(self.version)
+            self.feed.check(savepoint)
+            shards = self.runner.run(match_task, self._payloads(savepoint, reach, self.shards))
+        if not self.by_windows:
+            self._check_all_read(savepoint, reach, sum(shard["read"] for shard in shards))
+        return shards
+
+    def _check_all_read(self, savepoint: Savepoint, reach: Reach, read: int) -> None:
+        """Every event belongs to one shard, so that an event that is gone is noticed before anything is published."""
+        expected = savepoint.replayed + reach.read - savepoint.read
+        if read != expected:
+            raise TrimmedEventNeeded(
+                f"operator '{self.operator.name}' needs {expected:,} events for batch {savepoint.batch + 1} "
+                f"({savepoint.replayed:,} to replay, {reach.read - savepoint.read:,} new), but {read:,} are there. Nothing was "
+                "published. A file of its input was removed or damaged; restore it, or detect into a new lake."
+            )
+
+    def _payloads(self, savepoint: Savepoint, reach: Reach, shards: int) -> list[dict[str, Any]]:
         out = f"{self.scratch}/{self.operator.name}-{savepoint.batch + 1}"
+        known = Known(savepoint.read, reach.read, savepoint.at.ts, reach.at.ts, savepoint.seed_y)
         common = {
             "pipeline": self.text,
             "operator": self.operator.name,
-            "residual": packed(residual),
-            "context": packed(savepoint.context()),
-            "closes": self._closes(log, known, f"{out}-closes"),
+            "context": packed(_joined([residual.context for residual in savepoint.residuals])),
+            "floors": base64.b64encode(stored_columns(list(savepoint.floors))).decode(),
+            "closes": self._closes(reach, known, f"{out}-closes"),
             "closes_from": known.first_window,
-            "shards": self.shards,
+            "shards": shards,
+            "skip": self.settings.skip,
+            "filter_keys": self.filters_keys,
         }
         return [
             {
                 **common,
                 "known": part,
-                "files": log.shard_files(shard, self.shards, self.operator.partition_by, known.end_sn),
+                "inputs": self.feed.inputs(savepoint, reach, shard, shards, out),
                 "shard": shard,
                 "out": f"{out}-{shard}",
             }
-            for shard, part in enumerate(self._parts(log, known))
+            for shard, part in enumerate(self._parts(reach, known, shards))
         ]
 
-    def _parts(self, log: EventLog, known: Known) -> list[Known]:
+    def _parts(self, reach: Reach, known: Known, shards: int) -> list[Known]:
         """What each shard is to look at: all windows of its keys, or its windows of the one stream there is."""
         window = self.operator.window
-        if self.operator.partition_by or not window.on_grid:
-            return [known] * self.shards
+        if not self.by_windows:
+            return [known] * shards
         by_time = window.kind == "time"
-        begin = log.stream_ts_at(known.after_sn + 1) if by_time else known.after_sn
+        begin = known.after_sn
+        if by_time:
+            begin = int(self.feed.instants(reach, np.array([known.after_sn + 1])).ts[0])
         # Time has no first window: before anything was processed, windows begin with the first event.
         first = known.first_window if known.after_sn else max(known.first_window, window.lowest(begin))
-        groups = window.groups(first, known.watermark if by_time else known.end_sn - 1, self.shards)
+        groups = window.groups(first, known.watermark if by_time else known.end_sn - 1, shards)
         return [known._replace(first_window=low, last_window=high) for low, high in groups]
 
-    def _closes(self, log: EventLog, known: Known, path: str) -> str | None:
-        """The stream times of the rows that close count windows, in a scratch file: mostly those of other shards."""
-        _, sns = closing_windows(self.operator, known)
-        if not sns.size:
+    def _closes(self, reach: Reach, known: Known, path: str) -> str | None:
+        """When the events came that close count windows, in a scratch file: mostly they are other shards'."""
+        _, numbers = closing_windows(self.operator, known)
+        if not numbers.size:
             return None
-        write_arrow(path, pa.table({"ts": log.stream_times(sns)}))
+        at = self.feed.instants(reach, numbers)
+        write_arrow(path, pa.table({"sn": numbers, "ts": at.ts, "log_sn": at.sn}))
         return path
 
     def _stamps(self, savepoint: Savepoint, shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -229,18 +345,18 @@ class _Detection:
         matches = sum(shard["matches"] for shard in shards)
         if not matches:
             return []
-        batch = savepoint.batch + 1
-        cut = slices([shard["marks"] for shard in shards], self.slices) if matches >= SLICE_MATCHES else [Slice()]
+        cut = slices([shard["marks"] for shard in shards], self.settings.shards) if matches >= SLICE_MATCHES else [Slice()]
         return [
             {
                 "pipeline": self.text,
-                "operator": self.operator.name,
-                "batch": batch,
+                "batch": savepoint.batch + 1,
+                "attempt": self.attempt.number,
+                "index": index,
                 "seed": savepoint.seed,
                 "shards": [shard["out"] for shard in shards],
                 "low": part.low,
                 "high": part.high,
-                "path": f"{self._folder}/{self.operator.name}-{batch:08}-{self.attempt.number:06}-{index:03}.parquet",
+                "folder": f"{self.lake.path('complex_events')}/{self._folder}",
             }
             for index, part in enumerate(cut)
         ]
@@ -252,7 +368,12 @@ class _Detection:
 
     @property
     def _folder(self) -> str:
-        return self.lake.path("complex_events")
+        return output_folder(self.version.operator, self.version.number)
+
+    def _added(self, result: dict[str, Any]) -> Any:
+        name = f"{self._folder}/{result['name']}"
+        values = {"operator": self.version.operator, "version": str(self.version.number)}
+        return add_file(self.lake.path("complex_events"), name, result["rows"], **values)
 
     def _spend(self, done: Detected, results: list[dict[str, Any]], wall: float) -> None:
         """Share the wall time of the Spark job: tasks run side by side, so the slowest one is what was waited for."""
@@ -268,6 +389,11 @@ class _Detection:
         self.attempt.record(kind, name, batch, self.operator.name, **detail)
 
 
-def _kept(shard: int, result: dict[str, Any]) -> ShardSavepoint:
-    skip, context = (base64.b64decode(result[name]) for name in ("skip", "context"))
-    return ShardSavepoint(shard, result["trim_sn"], skip, context)
+def _kept(result: dict[str, Any]) -> ShardSavepoint:
+    """What a shard's task has reported to keep."""
+    kept = tuple(Kept(trim_sn, *(base64.b64decode(part) for part in parts)) for trim_sn, *parts in result["kept"])
+    return ShardSavepoint(result["shard"], result["shards"], kept, base64.b64decode(result["floors"]))
+
+
+def _joined(parts: Sequence[Int64s]) -> Int64s:
+    return np.sort(np.concatenate(parts))

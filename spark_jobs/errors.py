@@ -39,8 +39,14 @@ class CommitStateUnknown(RepriseError):
     exit_code = 1
 
 
-class SavepointMissing(RepriseError):
-    """A commit names a savepoint that cannot be read."""
+class SavepointDamaged(RepriseError):
+    """A savepoint cannot be used: a row is missing, cut off or changed. Recovery falls back to an older one."""
+
+    exit_code = 1
+
+
+class TrimmedEventNeeded(RepriseError):
+    """Events that a consumer still needs were trimmed from its input; the message names the consumer."""
 
     exit_code = 1
 

@@ -24,7 +24,7 @@ from schemas import event_log, landing, quarantine
 from spark_jobs.errors import FencedAttempt, IngestRefused, RepriseError
 from spark_jobs.lake.commit import add_file, claim
 from spark_jobs.lake.history import Attempt, fold
-from spark_jobs.lake.scan import STREAM_TS, EventLog, file_name, open_log
+from spark_jobs.lake.scan import LAST_SN, STREAM_TS, EventLog, file_name, open_log
 from spark_jobs.lake.tables import Lake
 from spark_jobs.landing import FORMATS, LandingFile, find_files
 from spark_jobs.pipeline import Pipeline
@@ -127,6 +127,7 @@ class _Ingest:
         also = {
             _listed(number): self.attempt.number,
             STREAM_TS: _stream_ts(groups, taken.stream_ts),
+            LAST_SN: log.last_sn + done.accepted,
             BUCKETS: self.source.buckets,
             NUMBERED: int(self.source.columns.source_seq is not None),
         }

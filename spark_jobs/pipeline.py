@@ -18,7 +18,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from schemas import complex_events, event_log
-from schemas.types import ATTRIBUTE_TYPES, attribute_type
+from schemas.types import ATTRIBUTE_TYPES, TIMESTAMP, attribute_type
 from spark_jobs.cep.expressions import parse_predicate
 from spark_jobs.cep.measures import Measures
 from spark_jobs.cep.operator import Limits, Operator
@@ -31,6 +31,8 @@ from spark_jobs.errors import ExpressionError, PipelineError, suggest
 # Larger files than this are not pipelines; the bound keeps hostile YAML from exhausting memory.
 MAX_FILE_BYTES = 1_000_000
 Path_ = tuple[str, ...]
+# The input of operators that read no other operator.
+EVENT_LOG = "event_log"
 
 
 def _name(text: str) -> str:
@@ -64,6 +66,10 @@ def _after_match(text: str) -> str:
 def _truth(text: Any) -> Any:
     """YAML reads TRUE as a boolean; in a definition it is a predicate."""
     return str(text).upper() if isinstance(text, bool) else text
+
+
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
 
 
 def _attribute(value: Any) -> Any:
@@ -139,7 +145,8 @@ class LimitsSpec(_Strict):
 
 
 class OperatorSpec(_Strict):
-    from_: str = Field("event_log", alias="from")
+    from_: Annotated[list[str], BeforeValidator(_one_or_more)] = Field([EVENT_LOG], alias="from", min_length=1)
+    keep: bool = True  # false: its complex events only feed other operators, and may be trimmed once those have read them
     partition_by: str | None = None
     window: WindowSpec | None = None
     pattern: str
@@ -153,6 +160,11 @@ class OperatorSpec(_Strict):
     measures: dict[str, str] = {}
     limits: LimitsSpec = LimitsSpec()
 
+    @property
+    def inputs(self) -> list[str]:
+        """What it reads, in the order that decides ties."""
+        return self.from_
+
 
 class Pipeline(_Strict):
     """A checked pipeline. Use `load_pipeline`; `Pipeline.model_validate_json` is for tasks."""
@@ -162,9 +174,40 @@ class Pipeline(_Strict):
     operators: dict[Name, OperatorSpec] = Field(min_length=1)
 
     @cached_property
+    def order(self) -> list[str]:
+        """The operators so that each comes after those it reads; those of a circle, and what reads them, are left out."""
+        order: list[str] = []
+        while True:
+            known = {EVENT_LOG, *order}
+            ready = [name for name, spec in self.operators.items() if name not in known and set(spec.inputs) <= known]
+            if not ready:
+                return order
+            order += ready
+
+    @cached_property
     def built(self) -> dict[str, Operator]:
-        """The operators, parsed and typed."""
-        return {name: self._build(name, spec) for name, spec in self.operators.items()}
+        """The operators, parsed and typed, each after those it reads."""
+        built: dict[str, Operator] = {}
+        for name in self.order:
+            built[name] = self._build(name, self.input_types(name, built))
+        return built
+
+    def consumers(self, name: str) -> list[str]:
+        """The operators that read an operator, or the log."""
+        return [other for other, spec in self.operators.items() if name in spec.inputs]
+
+    def input_types(self, name: str, built: Mapping[str, Operator]) -> dict[str, pa.DataType]:
+        """What the predicates and measures of an operator may name: the columns of all its inputs, NULL where one has none."""
+        types: dict[str, pa.DataType] = {}
+        for column_types in self.types_by_input(name, built).values():
+            types |= column_types
+        return types
+
+    def types_by_input(self, name: str, built: Mapping[str, Operator]) -> dict[str, dict[str, pa.DataType]]:
+        return {
+            upstream: expression_types(self.source) if upstream == EVENT_LOG else complex_types(built[upstream])
+            for upstream in self.operators[name].inputs
+        }
 
     @cached_property
     def measures(self) -> dict[str, pa.DataType]:
@@ -176,21 +219,22 @@ class Pipeline(_Strict):
         return complex_events.schema(self.measures)
 
     def fingerprint(self, operator: str) -> str:
-        """Changes when the meaning of the operator does; a key that a later version adds leaves it as it is."""
-        spec = self.operators[operator].model_dump_json(by_alias=True, exclude_defaults=True, exclude={"limits"})
+        """Changes when the meaning of the operator, or of one it reads, does; a key that a later version adds leaves it."""
         attributes = sorted((name, str(type_)) for name, type_ in self.source.attribute_types.items())
-        return hashlib.sha256(f"{spec}{attributes}".encode()).hexdigest()[:16]
+        above = [self.fingerprint(name) for name in self.operators[operator].inputs if name != EVENT_LOG]
+        return hashlib.sha256(f"{self.definition(operator)}{attributes}{above}".encode()).hexdigest()[:16]
 
-    def meaning(self, operator: str) -> int:
-        """The fingerprint as a number that fits into a Delta transaction."""
-        return int(self.fingerprint(operator)[:15], 16)
+    def definition(self, operator: str) -> str:
+        """What an operator means, as in the file, as JSON."""
+        return self.operators[operator].model_dump_json(by_alias=True, exclude_defaults=True, exclude={"limits", "keep"})
 
-    def _build(self, name: str, spec: OperatorSpec) -> Operator:
+    def _build(self, name: str, types: Mapping[str, pa.DataType]) -> Operator:
+        spec = self.operators[name]
         return Operator(
             name=name,
             pattern=parse_pattern(spec.pattern),
             define=spec.define,
-            types=expression_types(self.source),
+            types=types,
             partition_by=spec.partition_by,
             window=spec.window.window() if spec.window else Window(),
             within=duration(spec.within) if spec.within else 0,
@@ -202,6 +246,12 @@ class Pipeline(_Strict):
             measures=spec.measures,
             limits=Limits(spec.limits.runs, spec.limits.length),
         )
+
+
+def complex_types(operator: Operator) -> dict[str, pa.DataType]:
+    """The complex events of an operator as events: their type is its name, their attributes are its measures."""
+    numbers = dict.fromkeys(("sn", "x", "y", "ordinal"), pa.int64())
+    return {**numbers, "type": pa.string(), "key": pa.string(), "ts": TIMESTAMP, **operator.measured.types}
 
 
 def expression_types(source: Source) -> dict[str, pa.DataType]:
@@ -331,7 +381,6 @@ def _keys_at(path: Path_) -> list[str]:
 def _meaning_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
     """What only the whole file can tell: names, symbols, types."""
     problems: list[tuple[Path_, str]] = []
-    types = expression_types(pipeline.source)
     for name in pipeline.source.attributes:
         here = ("source", "attributes", name)
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
@@ -344,9 +393,57 @@ def _meaning_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
                 here,
                 f"'{name}' is a column Reprise fills itself; choose another name with {{column: {name}, type: ..}}",
             ))
-    measures: dict[str, tuple[str, pa.DataType]] = {}
+    return problems or _graph_problems(pipeline) or _all_operator_problems(pipeline)
+
+
+def _graph_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
+    """Inputs that do not exist, are named twice, or lead back to their reader."""
+    problems: list[tuple[Path_, str]] = []
+    known = [EVENT_LOG, *pipeline.operators]
     for name, spec in pipeline.operators.items():
-        problems += _operator_problems(pipeline, name, spec, types, measures)
+        here = ("operators", name, "from")
+        problems += [(here, f"no input '{i}'{suggest(i, known)}") for i in spec.inputs if i not in known]
+        problems += [(here, f"'{i}' is given twice") for i in sorted({i for i in spec.inputs if spec.inputs.count(i) > 1})]
+        if name == EVENT_LOG:
+            problems.append((here[:2], f"'{EVENT_LOG}' is the log itself; choose another name"))
+    if not problems:
+        for name in pipeline.operators:
+            if name not in pipeline.order:
+                problems.append((("operators", name, "from"), f"'{name}' reads its own output, or that of operators that do"))
+    return problems
+
+
+def _all_operator_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
+    problems: list[tuple[Path_, str]] = []
+    measures: dict[str, tuple[str, pa.DataType]] = {}
+    built: dict[str, Operator] = {}
+    for name in pipeline.order:
+        spec = pipeline.operators[name]
+        if any(upstream != EVENT_LOG and upstream not in built for upstream in spec.inputs):
+            continue  # what it reads has problems of its own; what follows from them helps nobody
+        found = _input_problems(pipeline, name, built)
+        types = pipeline.input_types(name, built)
+        found = found or _operator_problems(pipeline, name, spec, types, measures)
+        problems += found
+        if not found:
+            built[name] = pipeline._build(name, types)
+    return problems
+
+
+def _input_problems(pipeline: Pipeline, name: str, built: Mapping[str, Operator]) -> list[tuple[Path_, str]]:
+    """Columns that two inputs have with different types, and measures that would hide what every event has."""
+    problems: list[tuple[Path_, str]] = []
+    seen: dict[str, tuple[str, pa.DataType]] = {}
+    for upstream, types in pipeline.types_by_input(name, built).items():
+        for taken in ("sn", "type"):
+            if upstream in built and taken in built[upstream].measured.types:
+                message = f"is the {'number' if taken == 'sn' else 'name'} of a complex event for '{name}', which reads it"
+                problems.append((("operators", upstream, "measures", taken), f"'{taken}' {message}; choose another name"))
+        for column, type_ in types.items():
+            other, other_type = seen.setdefault(column, (upstream, type_))
+            if other_type != type_:
+                message = f"'{column}' is {other_type} in '{other}' and {type_} in '{upstream}'; give one of them another name"
+                problems.append((("operators", name, "from"), message))
     return problems
 
 
@@ -359,9 +456,6 @@ def _operator_problems(
 ) -> list[tuple[Path_, str]]:
     here = ("operators", name)
     problems: list[tuple[Path_, str]] = []
-    if spec.from_ != "event_log":
-        known = "other operators as input are not supported yet" if spec.from_ in pipeline.operators else "no such input"
-        problems.append(((*here, "from"), f"'{spec.from_}': {known}; write 'from: event_log'"))
     if spec.partition_by is not None and spec.partition_by not in types:
         problems.append((
             (*here, "partition_by"),
@@ -391,7 +485,7 @@ def _operator_problems(
     problems = _expression_problems(name, spec, pattern, types, measures)
     if not problems:
         try:
-            pipeline._build(name, spec).check()
+            pipeline._build(name, types).check()
         except ExpressionError as error:
             key = next((key for words, key in _CHECKED.items() if str(error).startswith(words)), "pattern")
             problems.append(((*here, key), _at_column(error) if key == "pattern" else str(error)))

@@ -16,6 +16,7 @@ from spark_jobs.errors import RepriseError
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
+from spark_jobs.recovery.store import all_rows
 from spark_jobs.show import committed_attempts
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -72,7 +73,7 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
         for r in history
         if r["kind"] == "fault"
     ]
-    savepoints = lake.read("savepoints").to_pylist()
+    savepoints = [row for row in all_rows(lake) if row["place"] == 0]
     published = committed_attempts(lake)
     return {
         "pipeline": pipeline.name,
@@ -81,7 +82,7 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
         "attempts": attempts,
         "faults": [_with_recovery(fault, attempts) for fault in faults],
         "batches": _batches(attempts, savepoints, published),
-        "dead_letters": sum(1 for s in savepoints if published.get((s["operator"], s["batch"])) != s["attempt"]),
+        "dead_letters": sum(1 for s in savepoints if published.get(_place(s)) != s["attempt"]),
         "quarantine": _quarantine(lake),
         "ingests": [
             r["detail"] | {"ingest": r["batch"]} for r in history if r["kind"] == "commit" and r["name"] == "event_log"
@@ -172,13 +173,14 @@ def _with_recovery(fault: dict[str, Any], attempts: list[dict[str, Any]]) -> dic
 
 
 def _batches(
-    attempts: list[dict[str, Any]], savepoints: list[dict[str, Any]], published: dict[tuple[str, int], int]
+    attempts: list[dict[str, Any]], savepoints: list[dict[str, Any]], published: dict[tuple[str, int, int], int]
 ) -> list[dict[str, Any]]:
-    """Published batches, with what their savepoints keep."""
-    kept: dict[tuple[str, int], dict[str, int]] = {}
+    """Published batches of the newest version of every operator, with what their savepoints keep."""
+    newest = {row["operator"]: row["version"] for row in savepoints}
+    kept: dict[tuple[str, int, int], dict[str, int]] = {}
     for row in savepoints:
-        place = (row["operator"], row["batch"])
-        if published.get(place) == row["attempt"]:
+        place = _place(row)
+        if published.get(place) == row["attempt"] and row["version"] == newest[row["operator"]]:
             entry = kept.setdefault(place, {"bytes": 0, "start_sn": row["start_sn"], "end_sn": row["end_sn"]})
             entry["bytes"] += row["bytes"]
     started = {
@@ -189,13 +191,17 @@ def _batches(
         {
             "operator": operator,
             "batch": batch,
-            "attempt": published[operator, batch],
-            "carried": started.get((operator, batch, published[operator, batch]), {}).get("carried", 0),
+            "attempt": published[operator, version, batch],
+            "carried": started.get((operator, batch, published[operator, version, batch]), {}).get("carried", 0),
             "matches": matches.get((operator, batch), {}).get("matches"),
             **entry,
         }
-        for (operator, batch), entry in sorted(kept.items())
+        for (operator, version, batch), entry in sorted(kept.items())
     ]
+
+
+def _place(savepoint: dict[str, Any]) -> tuple[str, int, int]:
+    return savepoint["operator"], savepoint["version"], savepoint["batch"]
 
 
 def _quarantine(lake: Lake) -> dict[str, Any]:

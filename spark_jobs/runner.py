@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from spark_jobs.errors import RepriseError
+from spark_jobs.errors import RepriseError, TrimmedEventNeeded
 from spark_jobs.lake.tables import Lake
 
 Task = Callable[[dict[str, Any]], dict[str, Any]]
 
 INLINE = "inline"
 _ERROR = "reprise.error"
+# What a driver can do something about keeps its type on the way.
+_ERRORS: dict[str, type[Exception]] = {error.__name__: error for error in (TrimmedEventNeeded, FileNotFoundError)}
 
 # A socket's path may have 107 bytes, and Spark's name for one takes 42; below a longer folder TCP on loopback serves.
 _LONGEST_SOCKET_FOLDER = 64
@@ -107,8 +109,8 @@ def _over_the_wire(task: Task) -> Callable[[str], str]:
     def run(text: str) -> str:
         try:
             return json.dumps(task(json.loads(text)))
-        except RepriseError as error:
-            return json.dumps({_ERROR: str(error)})
+        except (RepriseError, FileNotFoundError) as error:
+            return json.dumps({_ERROR: str(error), "type": type(error).__name__})
 
     return run
 
@@ -116,7 +118,7 @@ def _over_the_wire(task: Task) -> Callable[[str], str]:
 def _answer(text: str) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(text)
     if _ERROR in answer:
-        raise RepriseError(answer[_ERROR])
+        raise _ERRORS.get(answer["type"], RepriseError)(answer[_ERROR])
     return answer
 
 

@@ -7,15 +7,18 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from schemas import complex_events
 from spark_jobs.errors import RepriseError, suggest
 from spark_jobs.faults.phases import PHASES
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
-from spark_jobs.recovery.savepoint import ShardSavepoint
+from spark_jobs.recovery.savepoint import Kept
+from spark_jobs.recovery.store import all_rows, checksum
+from spark_jobs.versions import registry
 
 Rows = tuple[list[str], list[list[Any]]]
 
-TABLES = ["savepoints", "matches", "history", "quarantine", "verdicts", "phases"]
+TABLES = ["savepoints", "matches", "versions", "history", "quarantine", "verdicts", "phases"]
 
 
 def rows_of(what: str, folder: Path | None, limit: int) -> Rows:
@@ -30,6 +33,7 @@ def rows_of(what: str, folder: Path | None, limit: int) -> Rows:
     columns, rows = {
         "savepoints": _savepoints,
         "matches": _matches,
+        "versions": _versions,
         "history": _history,
         "quarantine": _quarantine,
         "verdicts": _verdicts,
@@ -37,25 +41,28 @@ def rows_of(what: str, folder: Path | None, limit: int) -> Rows:
     return columns, rows[-limit:]
 
 
-def committed_attempts(lake: Lake) -> dict[tuple[str, int], int]:
-    """Which attempt published each batch, from the log of `complex_events`."""
+def committed_attempts(lake: Lake) -> dict[tuple[str, int, int], int]:
+    """Which attempt published each batch of each operator version, from the log of `complex_events`."""
     if not lake.has("complex_events"):
         return {}
     commits = DeltaTable(lake.path("complex_events")).history()
-    return {
-        (entry["reprise.app"], int(entry["reprise.step"])): int(entry["reprise.attempt"])
-        for entry in commits
-        if "reprise.app" in entry
-    }
+    published = {}
+    for entry in commits:
+        operator, slash, version = str(entry.get("reprise.app", "")).partition("/")
+        if slash:
+            published[operator, int(version), int(entry["reprise.step"])] = int(entry["reprise.attempt"])
+    return published
 
 
 def _savepoints(lake: Lake) -> Rows:
     columns = [
         "operator",
+        "version",
         "batch",
         "shard",
         "attempt",
         "counts",
+        "input",
         "SN_seed",
         "SN_trim",
         "events (from, to]",
@@ -65,32 +72,34 @@ def _savepoints(lake: Lake) -> Rows:
     ]
     published = committed_attempts(lake)
     rows = []
-    for row in sorted(lake.read("savepoints").to_pylist(), key=lambda r: (r["operator"], r["batch"], r["attempt"], r["shard"])):
-        above = row["end_sn"] - row["trim_sn"]
-        skipped = len(ShardSavepoint(row["shard"], row["trim_sn"], row["skip"]).skipped)
-        counts = "yes" if published.get((row["operator"], row["batch"])) == row["attempt"] else "dead letter"
+    for row in all_rows(lake):
+        counts = "yes" if published.get((row["operator"], row["version"], row["batch"])) == row["attempt"] else "dead letter"
+        if row["checksum"] != checksum(row):
+            counts = "damaged"
+        left: Any = "?" if counts == "damaged" else Kept(row["trim_sn"], row["skip"]).needed(row["end_sn"]).size
+        skipped = "?" if counts == "damaged" else row["end_sn"] - row["trim_sn"] - left
         seed = f"{row['seed_x']}:{row['seed_y']}"
         rows.append(
-            [row["operator"], row["batch"], row["shard"], row["attempt"], counts, seed, row["trim_sn"],
-             f"({row['start_sn']:,}, {row['end_sn']:,}]", skipped, above - skipped, row["bytes"]]
+            [row["operator"], row["version"], row["batch"], f"{row['shard']} of {row['shards']}", row["attempt"], counts,
+             row["input"], seed, row["trim_sn"], f"({row['start_sn']:,}, {row['end_sn']:,}]", skipped, left, row["bytes"]]
         )  # fmt: skip
     return columns, rows
 
 
 def _matches(lake: Lake) -> Rows:
     read = lake.read("complex_events")
-    fixed = ["operator", "number", "ordinal", "key", "ts", "events", "batch"]
-    measures = [
-        name
-        for name in read.column_names
-        if name not in ("operator", "x", "y", "ordinal", "key", "ts", "symbols", "sns", "batch")
-    ]
+    fixed = ["operator", "version", "number", "ordinal", "key", "ts", "events", "batch"]
+    measures = ["timed_out", *(name for name in read.column_names if name not in complex_events.FIXED_NAMES)]
+    current = {v.operator: v.number for v in registry(lake).versions if v.current} if read.num_rows else {}
     rows = []
-    for row in sorted(read.to_pylist(), key=lambda r: (r["operator"], r["ordinal"])):
-        bound = " ".join(f"{symbol}={sn}" for symbol, sn in zip(row["symbols"], row["sns"], strict=True))
+    for row in sorted(read.to_pylist(), key=lambda r: (r["operator"], r["version"], r["ordinal"])):
+        froms = [f"{name}:" for name in row["inputs"]] if row["inputs"] else [""] * len(row["sns"])
+        bound = " ".join(f"{symbol}={name}{sn}" for symbol, name, sn in zip(row["symbols"], froms, row["sns"], strict=True))
+        version = f"{row['version']}" if current.get(row["operator"]) == row["version"] else f"{row['version']} (not current)"
         number = f"{row['x']}:{row['y']}"
         rows.append([
             row["operator"],
+            version,
             number,
             row["ordinal"],
             row["key"],
@@ -100,6 +109,16 @@ def _matches(lake: Lake) -> Rows:
             *[row[m] for m in measures],
         ])
     return [*fixed, *measures], rows
+
+
+def _versions(lake: Lake) -> Rows:
+    columns = ["operator", "version", "state", "begins after", "reads", "fingerprint"]
+    rows: list[list[Any]] = []
+    for v in sorted(registry(lake).versions, key=lambda v: (v.operator, v.number)):
+        reads = ", ".join(f"{name} {number}" if number else name for name, number in v.inputs.items())
+        state = "retired" if v.retired else "current" if v.current else ""
+        rows.append([v.operator, v.number, state, v.after_sn, reads, v.fingerprint])
+    return columns, rows
 
 
 def _history(lake: Lake) -> Rows:
@@ -120,7 +139,7 @@ def _quarantine(lake: Lake) -> Rows:
 
 
 def _verdicts(lake: Lake) -> Rows:
-    columns = ["at", "pipeline", "operator", "verdict", "events", "matches", "reference_matches"]
+    columns = ["at", "pipeline", "operator", "version", "verdict", "events", "matches", "reference_matches"]
     read = sorted(lake.read("verdicts").to_pylist(), key=lambda r: r["at"])
     return columns, [[_time(r["at"]), *[r[c] for c in columns[1:]]] for r in read]
 

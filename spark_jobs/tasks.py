@@ -8,21 +8,26 @@ from __future__ import annotations
 import base64
 import time
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyroaring import BitMap64
 
-from spark_jobs.cep.arrays import FOREVER, Int64s
+from schemas import complex_events
+from spark_jobs.cep.arrays import FOREVER, Floors, Int64s
 from spark_jobs.cep.columns import int64s
-from spark_jobs.cep.matcher import Boundaries, Known, match_shard
+from spark_jobs.cep.matcher import Boundaries, Known, Replay, match_shard
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, Slice, in_order, marks, plain, stamp
+from spark_jobs.errors import TrimmedEventNeeded
+from spark_jobs.lake.outputs import output_name
 from spark_jobs.lake.scan import of_shard, read_events
-from spark_jobs.pipeline import Pipeline
-from spark_jobs.recovery.savepoint import set_of, shard_savepoint, sns_of
+from spark_jobs.pipeline import EVENT_LOG, Pipeline
+from spark_jobs.recovery.savepoint import Origin, shard_savepoint
+from spark_jobs.recovery.sets import read_columns, read_numbers, stored_numbers
+from spark_jobs.streams import INPUT, NUMBER, Part, as_events, merged, stored_columns_of, traced
 
 
 def match_task(payload: dict[str, Any]) -> dict[str, Any]:
@@ -31,29 +36,50 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     operator = pipeline.built[payload["operator"]]
     known = Known(*payload["known"])
     started = time.perf_counter()
-    events = _events(payload, pipeline.source.schema, operator, known)
+    events = _events(payload, pipeline, operator, known)
     scanned = time.perf_counter()
-    closes = payload["closes"]
-    boundaries = Boundaries(payload["closes_from"], np.asarray(read_arrow(closes)["ts"])) if closes else None
-    found = match_shard(operator, events, known, context=unpacked(payload["context"]), boundaries=boundaries)
+    closes = read_arrow(payload["closes"]) if payload["closes"] else None
+    boundaries = Boundaries(payload["closes_from"], np.asarray(closes["ts"])) if closes else None
+    floors = Floors(*read_columns(base64.b64decode(payload["floors"])))
+    replay = Replay(unpacked(payload["context"]), floors, payload["skip"])
+    found = match_shard(operator, events, known, replay=replay, boundaries=boundaries)
     matched = time.perf_counter()
-    matches = in_order(found.matches)
+    matches = in_order(traced(found.matches, events, closes, [entry["name"] for entry in payload["inputs"]]))
     write_arrow(payload["out"], matches)
-    kept = shard_savepoint(payload["shard"], found.held_sn, found.context_sn, known.end_sn)
+    origins = _origins(events, payload["inputs"])
+    kept = shard_savepoint(payload["shard"], payload["shards"], found, known.end_sn, skip=payload["skip"], origins=origins)
     return {
         "out": payload["out"],
+        "shard": payload["shard"],
+        "shards": payload["shards"],
         "matches": matches.num_rows,
         "marks": marks(matches),
-        "trim_sn": kept.trim_sn,
-        "skip": base64.b64encode(kept.skip).decode(),
-        "context": base64.b64encode(kept.context).decode(),
+        "kept": [[k.trim_sn, *(base64.b64encode(part).decode() for part in (k.skip, k.context, k.places))] for k in kept.kept],
+        "floors": base64.b64encode(kept.floors).decode(),
+        "replayed": int((int64s(events["sn"]) <= known.after_sn).sum()),
+        "read": events.num_rows,
         "seconds": {"scan": scanned - started, "kernel": matched - scanned, "write": time.perf_counter() - matched},
     }
 
 
-def _events(payload: dict[str, Any], schema: pa.Schema, operator: Operator, known: Known) -> pa.Table:
-    """The residual and the new events of a shard: of its keys, or of its windows."""
-    residual, after_sn, end_sn = unpacked(payload["residual"]), known.after_sn, known.end_sn
+# What a shard reads
+
+
+def _events(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, known: Known) -> pa.Table:
+    """The residual and the new events of a shard, of its keys or its windows; `sn` is the number in the operator's stream."""
+    inputs = payload["inputs"]
+    if [entry["name"] for entry in inputs] == [EVENT_LOG]:
+        events = _of_the_log(payload, pipeline, operator, known)
+    else:
+        events = _of_a_graph(inputs, pipeline, operator)
+    if payload["filter_keys"]:
+        events = of_shard(events, str(operator.partition_by), payload["shard"], payload["shards"])
+    return events
+
+
+def _of_the_log(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, known: Known) -> pa.Table:
+    (entry,) = payload["inputs"]
+    residual, after_sn, end_sn = unpacked(entry["residual"]), known.after_sn, known.end_sn
     grouped = known.last_window != FOREVER
     low, high = operator.window.reach(known.first_window, known.last_window) if grouped else (0, 0)
     if grouped and operator.window.kind == "count":
@@ -62,14 +88,55 @@ def _events(payload: dict[str, Any], schema: pa.Schema, operator: Operator, know
         residual = residual[(residual >= first_sn) & (residual <= high)]
         after_sn, end_sn = max(after_sn, first_sn - 1), min(end_sn, high)
     in_sn_order = operator.partition_by != "key"
-    events = read_events(payload["files"], schema, operator.columns, residual, after_sn, end_sn, in_sn_order=in_sn_order)
+    events = read_events(
+        entry["files"], pipeline.source.schema, operator.columns, residual, after_sn, end_sn, in_sn_order=in_sn_order
+    )
     if grouped and operator.window.kind == "time":
         begin, end = np.searchsorted(int64s(events["stream_ts"]), [low, high])
         begin = max(begin - operator.back, 0)
         events = events.slice(begin, end - begin)
-    if operator.partition_by not in (None, "key") and payload["shards"] > 1:
-        events = of_shard(events, str(operator.partition_by), payload["shard"], payload["shards"])
     return events
+
+
+def _of_a_graph(inputs: list[dict[str, Any]], pipeline: Pipeline, operator: Operator) -> pa.Table:
+    return merged([_part(entry, pipeline, operator) for entry in inputs])
+
+
+def _part(entry: dict[str, Any], pipeline: Pipeline, operator: Operator) -> Part:
+    upstream, residual, after, end = entry["name"], unpacked(entry["residual"]), entry["after"], entry["end"]
+    is_log = upstream == EVENT_LOG
+    schema = pipeline.source.schema if is_log else pipeline.output_schema
+    columns, number = stored_columns_of(upstream, schema, operator), "sn" if is_log else "ordinal"
+    found = read_events(entry["files"], schema, columns, residual, after, end, in_sn_order=True, number=number)
+    numbers = np.asarray(found[number])
+    expected = residual.size + end - after
+    if numbers.size != expected:  # an event that is missing would change numbers without a word
+        raise TrimmedEventNeeded(
+            f"operator '{operator.name}' needs {expected:,} events of '{upstream}' ({residual.size:,} to replay, and those "
+            f"from {after + 1:,} to {end:,}), but {numbers.size:,} are there. Nothing was published. A file was removed."
+        )
+    places = numbers
+    if entry["places"]:
+        new = np.asarray(read_arrow(entry["places"])["place"])
+        old = unpacked(entry["residual_places"])[np.searchsorted(residual, numbers[numbers <= after])]
+        places = np.concatenate([old, new[numbers[numbers > after] - after - 1]])
+    return Part(upstream, as_events(upstream, found, operator), places)
+
+
+# What a shard reports
+
+
+def _origins(events: pa.Table, inputs: list[dict[str, Any]]) -> list[Origin]:
+    """Of a merged stream: where the events of each input lie in it."""
+    if INPUT not in events.column_names:
+        return []
+    source, places, numbers = (np.asarray(events[name]) for name in (INPUT, "sn", NUMBER))
+    origins = []
+    for index, entry in enumerate(inputs):
+        mine = np.flatnonzero(source == index)
+        mine = mine[np.argsort(numbers[mine], kind="stable")]
+        origins.append(Origin(entry["end"], numbers[mine], places[mine]))
+    return origins
 
 
 def stamp_task(payload: dict[str, Any]) -> dict[str, Any]:
@@ -77,24 +144,28 @@ def stamp_task(payload: dict[str, Any]) -> dict[str, Any]:
     schema = pipeline_of(payload["pipeline"]).output_schema
     shards = [read_arrow(path) for path in payload["shards"]]
     part = Slice(*(tuple(bound) if bound else None for bound in (payload["low"], payload["high"])))
-    complex_events, seed = stamp(payload["operator"], Seed(*payload["seed"]), payload["batch"], shards, part)
-    write_complex_events(payload["path"], complex_events, schema)
-    return {"rows": complex_events.num_rows, "seed": seed}
+    stamped, seed = stamp(Seed(*payload["seed"]), payload["batch"], shards, part)
+    count = stamped.num_rows
+    name = output_name(seed.ordinal - count, seed.ordinal - 1, payload["batch"], payload["attempt"], payload["index"])
+    write_complex_events(f"{payload['folder']}/{name}", stamped, schema)
+    return {"rows": count, "seed": seed, "name": name}
 
 
-def write_complex_events(path: str, complex_events: pa.Table, schema: pa.Schema) -> None:
-    """In the columns of the table: an operator without one of the measures leaves it empty."""
-    count = complex_events.num_rows
-    names = set(complex_events.column_names)
-    columns = [_written(complex_events[f.name], f.type) if f.name in names else pa.nulls(count, f.type) for f in schema]
+def write_complex_events(path: str, stamped: pa.Table, schema: pa.Schema) -> None:
+    """In the columns of the table, but for those in folder names: an operator without one of the measures leaves it empty."""
+    count = stamped.num_rows
+    names = set(stamped.column_names)
+    schema = pa.schema([f for f in schema if f.name not in complex_events.PARTITION_BY])
+    columns = [_written(stamped[f.name], f.type) if f.name in names else pa.nulls(count, f.type) for f in schema]
     fields = [pa.field(f.name, column.type, f.nullable) for f, column in zip(schema, columns, strict=True)]
-    rising = ["x", "y", "ordinal", "ts", "batch"]
+    rising = ["x", "y", "ordinal", "ts", "decided_ts", "decided_sn", "batch"]
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(
         pa.table(columns, schema=pa.schema(fields)),
         path,
         compression={f.name: "none" if f.name in rising else "snappy" for f in schema},
         # Lists are named by their inner column; what is not named here is written as it is, without trying codes first.
-        use_dictionary=["operator", "key", "symbols.list.element"],
+        use_dictionary=["key", "symbols.list.element", "inputs.list.element"],
         column_encoding={**dict.fromkeys(rising, "DELTA_BINARY_PACKED"), "sns.list.element": "DELTA_BINARY_PACKED"},
         store_schema=False,  # in the file coded text is text
     )
@@ -117,11 +188,11 @@ def read_arrow(path: str) -> pa.Table:
 
 
 def packed(sns: Int64s) -> str:
-    return base64.b64encode(set_of(sns).serialize()).decode()
+    return base64.b64encode(stored_numbers(sns)).decode()
 
 
 def unpacked(text: str) -> Int64s:
-    return sns_of(BitMap64.deserialize(base64.b64decode(text)))
+    return read_numbers(base64.b64decode(text))
 
 
 @lru_cache(maxsize=8)  # a worker meets the same pipeline batch after batch

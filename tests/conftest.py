@@ -82,7 +82,7 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def output(lake: Lake) -> list[dict[str, object]]:
     """The complex events in order, without the batch: how the log was cut must not show."""
     rows = lake.read("complex_events").drop(["batch"]).to_pylist()
-    return sorted(rows, key=lambda row: (row["operator"], row["ordinal"]))
+    return sorted(rows, key=lambda row: (row["operator"], row["version"], row["ordinal"]))
 
 
 def events_of(lake: Lake) -> list[dict[str, object]]:

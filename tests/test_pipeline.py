@@ -70,7 +70,7 @@ ROOT = Path(__file__).resolve().parents[1]
         ("amount: double", "amount: double, Amount: int", 5, "differ in case only"),
         ("amount: double", "__row: double", 5, "is not a column name"),
         ("amount > 5", "amount BETWEEN SYMMETRIC 9 AND 5", 12, "SYMMETRIC is not allowed"),
-        ("within: 5 min", "from: nowhere", 13, "no such input"),
+        ("within: 5 min", "from: nowhere", 13, "no input 'nowhere'; known here: event_log, probing"),
         ("within: 5 min", "partition_by: type", 13, "given twice"),
         ("name: small", "name: [small", 3, "not valid YAML"),
     ],

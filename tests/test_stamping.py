@@ -29,8 +29,8 @@ def test_slices_give_the_complex_events_of_one_file(
     monkeypatch.setattr(detect, "SLICE_MATCHES", 1)
     find(graph, cut, 900, 3, spark if on_spark else None)
     assert output(cut) == output(whole)
-    files = len(list(Path(cut.path("complex_events")).glob("*.parquet")))
-    assert files > len(list(Path(whole.path("complex_events")).glob("*.parquet")))
+    files = len(list(Path(cut.path("complex_events")).rglob("*.parquet")))
+    assert files > len(list(Path(whole.path("complex_events")).rglob("*.parquet")))
 
 
 def test_the_log_knows_the_stream_time_of_every_event(graph: Pipeline, ingested: Path, tmp_path: Path) -> None:

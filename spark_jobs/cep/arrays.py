@@ -32,6 +32,35 @@ class Found(NamedTuple):
     excluded: npt.NDArray[np.bool_]  # per bound row: written as {- A -}, left out of ALL ROWS PER MATCH
 
 
+class Floors(NamedTuple):
+    """Where matching goes on: in windows `low` .. `high`, the rows of one key before `sn` are not matched again.
+
+    A row kept for one window is replayed into all windows that contain it, also into those that have consumed it, and only
+    the floor tells them so. `witness` is a row of the key that will be replayed if any of its rows is.
+    """
+
+    low: Int64s
+    high: Int64s
+    sn: Int64s
+    witness: Int64s
+
+
+NO_FLOORS = Floors(*(np.empty(0, np.int64) for _ in range(4)))
+
+
+class KeyFloors(NamedTuple):
+    """The same for a kernel: key k has the floors `offsets[k] .. offsets[k + 1]`."""
+
+    offsets: Int64s
+    low: Int64s
+    high: Int64s
+    sn: Int64s
+
+
+# Which floors a kernel reports: none, those that a replay of what is held needs, or all of them.
+FLOORS_NEVER, FLOORS_NEEDED, FLOORS_ALWAYS = 0, 1, 2
+
+
 class Nodes(NamedTuple):
     """Bound rows of all runs as a tree: node n bound `row[n]` to `symbol[n]` after what `parent[n]` bound (-1: nothing).
 

@@ -6,13 +6,10 @@ where a run started at i ends, whatever the window; a window's matches are then 
 (FACTS.md, "Kernels"). WITHIN makes later starts matter: if the run of the first start comes too late, the
 next start is tried, as SQL does.
 
-What is still *held* (must be replayed after a failure) falls out of the same pass:
-- the events of runs that may still complete: in an open window and before their WITHIN deadline;
-- where windows overlap and a match consumes its events, also the events of matches in windows still open.
-  An event held for one window is replayed into all windows that contain it; only the repeated match tells
-  the others that they have already consumed it (DESIGN.md section 3, "unused is not always unneeded").
-Each held event carries a deadline in stream time: from then on it is no longer needed. The watermark, known
-only when all shards have reported, decides.
+What is still *held* (must be replayed after a failure) falls out of the same pass: the events of runs that may still
+complete, in an open window and before their WITHIN deadline. An event held for one window is replayed into all windows
+that contain it, also into those in which a match has consumed it ("unused is not always unneeded", DESIGN.md section 3);
+their floors say from where on those windows go on.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spark_jobs.cep.arrays import FOREVER, NOT_HELD, Int64s
+from spark_jobs.cep.arrays import FLOORS_NEEDED, FLOORS_NEVER, FOREVER, NOT_HELD, Floors, Int64s, KeyFloors
 from spark_jobs.cep.compiled import allocating, compiled, inlined
 from spark_jobs.cep.windows import Window
 
@@ -46,7 +43,8 @@ class Matched(NamedTuple):
 
     rows: Any  # (matches, steps), int32
     window: Int64s  # window number y per match
-    deadline: Int64s  # per stream row: needed while the watermark is below it; NOT_HELD if never
+    held: Any  # per stream row, bool
+    floors: Floors
 
 
 def match(
@@ -59,7 +57,10 @@ def match(
     first_window: int,
     after_sn: int,
     end_sn: int,
+    watermark: int,
     last_window: int = FOREVER,
+    floors: KeyFloors | None = None,
+    report_floors: int = FLOORS_NEVER,
     keep: bool = True,
 ) -> Matched:
     """Match one shard. `within` 0 means no limit; windows below `first_window` no longer exist, those above
@@ -67,7 +68,7 @@ def match(
 
     Without `keep` nothing is held: an input that is known to its end leaves nothing to be replayed.
     """
-    rows, numbers, deadline = _match(
+    rows, numbers, deadline, reported = _match(
         stream.offsets,
         stream.mask,
         stream.sn,
@@ -78,14 +79,20 @@ def match(
         window.slide,
         within,
         to_next_row,
-        keep and window.overlapping and not to_next_row,
         keep,
         first_window,
         last_window,
         after_sn,
         end_sn,
+        watermark,
+        *(floors or no_floors(stream.offsets.size - 1)),
+        report_floors,
     )
-    return Matched(rows, numbers, deadline)
+    return Matched(rows, numbers, deadline > watermark, Floors(*reported.T.copy()))
+
+
+def no_floors(keys: int) -> KeyFloors:
+    return KeyFloors(np.zeros(keys + 1, np.int64), *(np.empty(0, np.int64) for _ in range(3)))
 
 
 def count(stream: Stream, steps: int, size: int, slide: int) -> int:
@@ -145,12 +152,17 @@ def _match(
     slide: int,
     within: int,
     to_next_row: bool,
-    hold_matches: bool,
     keep: bool,
     first_window: int,
     last_window: int,
     after_sn: int,
     end_sn: int,
+    watermark: int,
+    floor_offsets: Any,
+    floor_low: Any,
+    floor_high: Any,
+    floor_sn: Any,
+    report_floors: int,
 ) -> Any:
     n = mask.size
     # 32 bits are enough for the rows of a shard, and half the memory to walk through. Row n stands for "none".
@@ -169,6 +181,10 @@ def _match(
     out_window = np.empty(capacity, np.int64)
     found = 0
     axis, shift = (ts, 0) if kind == 2 else (sn, 1)  # count windows lie on SN - 1
+    # The windows of one key that are still open, and the SN from which each goes on.
+    opened = np.empty((2 if kind == 0 else size // slide + 2, 2), np.int64)
+    floors = np.empty((16 if report_floors else 0, 4), np.int64)
+    floor_count = 0
 
     for key in range(offsets.size - 1):
         begin, end = offsets[key], offsets[key + 1]
@@ -179,6 +195,7 @@ def _match(
         fresh = begin + np.searchsorted(sn[begin:end], after_sn, side="right") if after_sn >= sn[begin] else begin
         number = 1 if kind == 0 else max(first_window, _lowest_window(axis[begin] - shift, size, slide))
         low, high = begin, begin if kind != 0 else end
+        open_count = 0
         while low < end:
             # The stretch low..high of this key that lies in window `number`; both ends only move forward.
             closes = FOREVER
@@ -200,8 +217,11 @@ def _match(
                     closes = opens + size
                 elif end_sn >= opens + size - shift:
                     closes = NOT_HELD
-            holds = hold_matches and closes != NOT_HELD
-            start = next_start[low]
+            first = low
+            if floor_sn.size:
+                mine, others = floor_offsets[key], floor_offsets[key + 1]
+                first = _floor(sn, floor_low, floor_high, floor_sn, mine, others, number, low, high)
+            start = next_start[first]
             while completion[start] < high:
                 last = completion[start]
                 if within > 0 and ts[last] - ts[start] >= within:
@@ -221,15 +241,74 @@ def _match(
                         for s in range(steps):
                             out_rows[found * steps + s] = out_rows[earlier * steps + s]
                     found += 1
-                if holds:
-                    _hold_match(mask, start, steps, closes, deadline)
                 start = follow[start]
-            if keep and start < high and closes != NOT_HELD:
-                _hold_runs(mask, ts, start, high, steps, within, within > 0 or to_next_row, closes, deadline, waiting)
+            if keep and closes > watermark:
+                if start < high:
+                    _hold_runs(mask, ts, start, high, steps, within, within > 0 or to_next_row, closes, deadline, waiting)
+                if report_floors:
+                    opened[open_count, 0] = number
+                    opened[open_count, 1] = sn[start] if start < high else end_sn + 1
+                    open_count += 1
             if kind == 0:
                 break
             number += 1
-    return out_rows[: found * steps].reshape(found, steps), out_window[:found], deadline
+        if open_count:
+            floors, floor_count = add_floors(
+                floors, floor_count, opened, open_count, sn, deadline, begin, end, watermark, report_floors
+            )
+    return out_rows[: found * steps].reshape(found, steps), out_window[:found], deadline, floors[:floor_count]
+
+
+@inlined
+def _floor(
+    sn: Any, floor_low: Any, floor_high: Any, floor_sn: Any, first: int, last: int, number: int, low: int, high: int
+) -> int:
+    """The row from which a window goes on; `sn.size` if no row of it is left."""
+    for f in range(first, last):
+        if floor_low[f] <= number <= floor_high[f]:
+            while low < high and sn[low] < floor_sn[f]:
+                low += 1
+            return low if low < high else sn.size
+    return low
+
+
+@allocating
+def add_floors(
+    floors: Any,
+    count: int,
+    opened: Any,
+    open_count: int,
+    sn: Any,
+    deadline: Any,
+    begin: int,
+    end: int,
+    watermark: int,
+    report_floors: int,
+) -> Any:
+    """Append the floors of one key: one entry for neighbouring windows that go on from the same row."""
+    witness = sn[end - 1]
+    if report_floors == FLOORS_NEEDED:
+        held = begin
+        while held < end and deadline[held] <= watermark:
+            held += 1
+        if held == end:
+            return floors, count
+        witness = sn[held]
+    for w in range(open_count):
+        number, from_sn = opened[w, 0], opened[w, 1]
+        if report_floors == FLOORS_NEEDED and from_sn <= witness:
+            continue
+        if count and floors[count - 1, 1] == number - 1 and floors[count - 1, 2] == from_sn and floors[count - 1, 3] == witness:
+            floors[count - 1, 1] = number
+            continue
+        if count == floors.shape[0]:
+            floors = _grown(floors)
+        floors[count, 0] = number
+        floors[count, 1] = number
+        floors[count, 2] = from_sn
+        floors[count, 3] = witness
+        count += 1
+    return floors, count
 
 
 @allocating
@@ -290,16 +369,6 @@ def _bind(mask: Any, start: int, steps: int, out: Any, place: int) -> None:
         while not mask[i] >> s & 1:
             i += 1
         out[place + s] = i
-        i += 1
-
-
-@compiled
-def _hold_match(mask: Any, start: int, steps: int, closes: int, deadline: Any) -> None:
-    i = start
-    for s in range(steps):
-        while not mask[i] >> s & 1:
-            i += 1
-        deadline[i] = max(deadline[i], closes)
         i += 1
 
 

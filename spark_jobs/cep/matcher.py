@@ -14,7 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.cep import kernel, runs
-from spark_jobs.cep.arrays import FOREVER, NOT_HELD, Found, Int64s, new_nodes
+from spark_jobs.cep.arrays import (
+    FLOORS_ALWAYS,
+    FLOORS_NEEDED,
+    FLOORS_NEVER,
+    FOREVER,
+    NO_FLOORS,
+    NOT_HELD,
+    Floors,
+    Found,
+    Int64s,
+    KeyFloors,
+    new_nodes,
+)
 from spark_jobs.cep.columns import codes_of, decoded, int64s, one_chunk
 from spark_jobs.cep.expressions import Expression
 from spark_jobs.cep.operator import SKIPS, Operator
@@ -47,6 +59,21 @@ class ShardMatches(NamedTuple):
     matches: pa.Table  # y, _at_ts, _at_sn, _first_sn, key, ts, symbols, sns, timed_out and the measures; not yet numbered
     held_sn: Int64s
     context_sn: Int64s  # needed for PREV only: they are read again, but not matched again
+    floors: Floors  # from where on windows that are still open go on
+
+
+class Replay(NamedTuple):
+    """What a shard is told about the residual among its events.
+
+    Without `skip`, everything from the first held row on will be replayed, so every key has to know where it goes on.
+    """
+
+    context: Int64s = NOTHING
+    floors: Floors = NO_FLOORS
+    skip: bool = True
+
+
+NO_REPLAY = Replay()
 
 
 class Complete(NamedTuple):
@@ -58,7 +85,7 @@ class Complete(NamedTuple):
 
 
 def match_shard(
-    operator: Operator, events: pa.Table, known: Known, *, context: Int64s = NOTHING, boundaries: Boundaries | None = None
+    operator: Operator, events: pa.Table, known: Known, *, replay: Replay = NO_REPLAY, boundaries: Boundaries | None = None
 ) -> ShardMatches:
     """Match the residual and the new events of one shard; only what was decided after `known.after_sn` is reported.
 
@@ -67,15 +94,14 @@ def match_shard(
     """
     events = events.unify_dictionaries().combine_chunks()
     if operator.plain:
-        return _match_plain(operator, events, known)
+        return _match_plain(operator, events, known, replay)
     events, offsets = _by_key(operator, events)
-    found, rows, held = _match_runs(operator, events, offsets, known, context, boundaries)
+    found, rows, held, floors = _match_runs(operator, events, offsets, known, replay, boundaries)
     kept = np.zeros(events.num_rows, np.bool_)
     kept[rows[held]] = True
     sn = int64s(events[operator.sn])
-    return ShardMatches(
-        match_table(operator, events, offsets, found), np.sort(sn[kept]), np.sort(sn[_context(operator, offsets, kept)])
-    )
+    context = np.sort(sn[_context(operator, offsets, kept)])
+    return ShardMatches(match_table(operator, events, offsets, found), np.sort(sn[kept]), context, floors)
 
 
 def match_complete(operator: Operator, events: pa.Table) -> Complete:
@@ -83,7 +109,7 @@ def match_complete(operator: Operator, events: pa.Table) -> Complete:
     events, offsets = _by_key(operator, events.unify_dictionaries().combine_chunks())
     last = int(int64s(events[operator.stream_ts]).max()) if events.num_rows else NOT_HELD
     known = Known(0, events.num_rows, NOT_HELD, last, operator.window.first_window())
-    found, _, _ = _match_runs(operator, events, offsets, known, NOTHING, None)
+    found, *_ = _match_runs(operator, events, offsets, known, NO_REPLAY, None)
     order = np.lexsort((np.arange(found.first.size), found.first))
     return Complete(events, offsets, _numbered(_taken(found, order), offsets))
 
@@ -108,7 +134,7 @@ def warm_up() -> None:
 # Plain sequences
 
 
-def _match_plain(operator: Operator, events: pa.Table, known: Known) -> ShardMatches:
+def _match_plain(operator: Operator, events: pa.Table, known: Known, replay: Replay) -> ShardMatches:
     codes, keys = key_codes(operator, events, None)
     rows, *stream = kernel.arrange(
         codes, keys, step_mask(operator, events), int64s(events[operator.sn]), int64s(events[operator.stream_ts])
@@ -123,10 +149,45 @@ def _match_plain(operator: Operator, events: pa.Table, known: Known) -> ShardMat
         last_window=known.last_window,
         after_sn=known.after_sn,
         end_sn=known.end_sn,
+        watermark=known.watermark,
+        floors=_key_floors(operator, replay.floors, stream[0], stream[2], known),
+        report_floors=_report_floors(operator, known, replay),
     )
     found = found_steps(operator, events, rows[matched.rows], matched.window)
-    held = stream[2][matched.deadline > known.watermark]
-    return ShardMatches(match_table(operator, events, None, found), np.sort(held), NOTHING)
+    held = np.sort(stream[2][matched.held])
+    return ShardMatches(match_table(operator, events, None, found), held, NOTHING, matched.floors)
+
+
+def _report_floors(operator: Operator, known: Known, replay: Replay) -> int:
+    """A match that consumes rows of one window leaves them to the others, and to replays that know nothing of it."""
+    window = operator.window
+    if window.kind in ("keyed", "opened"):  # their windows begin at a row: what is replayed before it would be counted
+        return FLOORS_NEVER if replay.skip or operator.complete else FLOORS_ALWAYS
+    if operator.complete or operator.pattern.at_start or not operator.after_match.consumes:
+        return FLOORS_NEVER
+    shared_out = known.last_window != FOREVER  # other shards' windows hold rows that are replayed into these as well
+    if not replay.skip or (shared_out and window.overlapping):
+        return FLOORS_ALWAYS
+    return FLOORS_NEEDED if window.overlapping and window.on_grid else FLOORS_NEVER
+
+
+def _key_floors(operator: Operator, floors: Floors, offsets: Int64s, sn: Int64s, known: Known) -> KeyFloors:
+    """The floors of the shard's keys. The witness says which key; one that is not among the rows stands for another shard's."""
+    keys = offsets.size - 1
+    if not floors.sn.size or not keys:
+        return kernel.no_floors(keys)
+    if operator.partition_by is None:
+        return KeyFloors(np.array([0, *[floors.sn.size] * keys], np.int64), floors.low, floors.high, floors.sn)
+    old = np.flatnonzero(sn <= known.after_sn)
+    if not old.size:
+        return kernel.no_floors(keys)
+    old = old[np.argsort(sn[old])]
+    place = old[np.minimum(np.searchsorted(sn[old], floors.witness), old.size - 1)]
+    mine = np.flatnonzero(sn[place] == floors.witness)
+    key = np.searchsorted(offsets, place[mine], side="right") - 1
+    mine = mine[np.argsort(key, kind="stable")]
+    bounds = np.searchsorted(np.sort(key), np.arange(keys + 1)).astype(np.int64)
+    return KeyFloors(bounds, floors.low[mine], floors.high[mine], floors.sn[mine])
 
 
 def step_mask(operator: Operator, events: pa.Table) -> Int64s:
@@ -191,22 +252,23 @@ def _boundaries(operator: Operator, events: pa.Table, known: Known) -> Boundarie
 
 
 def _match_runs(
-    operator: Operator, events: pa.Table, offsets: Int64s, known: Known, context: Int64s, boundaries: Boundaries | None
-) -> tuple[Found, Int64s, Any]:
-    """Matches (rows index into `events`), the rows the kernel saw, and which of those are held."""
+    operator: Operator, events: pa.Table, offsets: Int64s, known: Known, replay: Replay, boundaries: Boundaries | None
+) -> tuple[Found, Int64s, Any, Floors]:
+    """Matches (rows index into `events`), the rows the kernel saw, which of those are held, and the floors."""
     bits = operator.terms.row_mask(events, offsets)
     sn, ts = int64s(events[operator.sn]), int64s(events[operator.stream_ts])
     opens = _predicate(operator.open_when, events)
     closes = _predicate(operator.close_when, events)
     rows = np.arange(events.num_rows) if operator.every_row else np.flatnonzero((bits != 0) | opens | closes)
-    if context.size:
-        rows = rows[~np.isin(sn[rows], context)]
+    if replay.context.size:
+        rows = rows[~np.isin(sn[rows], replay.context)]
+    row_offsets = np.searchsorted(rows, offsets)
     programs = operator.terms.bind(events, offsets, rows)
     limits, complete = operator.limits, operator.complete
     boundaries = boundaries or _boundaries(operator, events, known)
-    out, counts, held, where = runs.find_runs(
+    out, counts, held, where, floors = runs.find_runs(
         runs.Rows(
-            np.searchsorted(rows, offsets),
+            row_offsets,
             bits[rows],
             sn[rows],
             ts[rows],
@@ -217,13 +279,14 @@ def _match_runs(
         operator.automaton.tables(),
         programs,
         _rule(operator),
-        _split(operator, known),
+        _split(operator, known, _report_floors(operator, known, replay)),
         runs.Progress(known.after_sn, known.end_sn, known.since, known.watermark, complete),
         runs.new_runs(limits.runs),
         runs.new_runs(limits.runs),
         new_nodes(1024, programs.aggregates.shape[0]),
         boundaries.ts.copy(),  # also where it is read-only, for which the kernel would be compiled once more
         boundaries.first,
+        _key_floors(operator, replay.floors, row_offsets, sn[rows], known),
     )
     operator.terms.check(programs)
     if counts[runs.ERROR]:
@@ -242,7 +305,7 @@ def _match_runs(
         number=np.zeros(matches, np.int64),
         excluded=out.excluded[:bound],
     )
-    return found, rows, held
+    return found, rows, held, Floors(*floors.T.copy())
 
 
 def _known_ts(ts: Int64s, offsets: Int64s, known: Known, complete: bool) -> Int64s:
@@ -275,7 +338,7 @@ def _rule(operator: Operator) -> runs.Rule:
     )
 
 
-def _split(operator: Operator, known: Known) -> runs.Split:
+def _split(operator: Operator, known: Known, report_floors: int) -> runs.Split:
     window = operator.window
     return runs.Split(
         kind=WINDOWS.index(window.kind),
@@ -284,7 +347,7 @@ def _split(operator: Operator, known: Known) -> runs.Split:
         by_rows=window.by_rows,
         first_window=known.first_window,
         last_window=known.last_window,
-        holds_all=window.overlapping and operator.after_match.consumes,
+        report_floors=report_floors,
     )
 
 

@@ -9,9 +9,9 @@ that is complete with nothing still waiting before it. An entry is one of
     TIMED      was ended by WITHIN; comes out as a partial match if its start ends without a match
 
 A row is *used* if the list is another one after it than before (PATTERNS.md, "When an event may be skipped"). What has
-to be kept for a replay are the used rows from the first start that is still in the list; in overlapping windows whose
-matches consume rows, all used rows of windows still open, because a row kept for one window is replayed into all; in
-windows that begin at a row, all rows since the first one still open.
+to be kept for a replay are the used rows from the first start that is still in the list; in windows that begin at a row,
+all rows since the first one still open. A row kept for one window is replayed into all that contain it: floors say from
+where on the others go on (arrays.py).
 
 Rows that no entry waits for are passed over without looking at the list at all.
 """
@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spark_jobs.cep.arrays import FOREVER, Nodes
+from spark_jobs.cep.arrays import FLOORS_NEEDED, FOREVER, NOT_HELD, KeyFloors, Nodes
 from spark_jobs.cep.automaton import Tables
 from spark_jobs.cep.bytecode import Programs, extend, fits
 from spark_jobs.cep.compiled import allocating, compiled, inlined
+from spark_jobs.cep.kernel import add_floors
 
 WAIT, ACCEPTING, DONE, TIMED = 0, 1, 2, 3
 PAST_LAST_ROW, TO_NEXT_ROW, TO_FIRST, TO_LAST, NO_SKIP = range(5)
@@ -81,7 +82,7 @@ class Split(NamedTuple):
     by_rows: bool
     first_window: int
     last_window: int
-    holds_all: bool  # windows overlap and matches consume rows
+    report_floors: int
 
 
 class Progress(NamedTuple):
@@ -128,8 +129,9 @@ def find_runs(
     nodes: Nodes,
     boundary_ts: Any,
     first_boundary: int,
+    floors: KeyFloors,
 ) -> Any:
-    """All matches of a shard, what has to be held, and an error with the row of the key it happened in.
+    """All matches of a shard, what has to be held, the floors of that, and an error with the row of the key it happened in.
 
     `boundary_ts[k]` is the stream time of the row that closes count window `first_boundary + k`.
     """
@@ -137,8 +139,16 @@ def find_runs(
     used = np.empty(rows.sn.size, np.int64)
     held = np.zeros(rows.sn.size, np.bool_)
     out = Out(np.empty(64, np.int64), np.empty(64, np.int64), np.empty(64, np.bool_), np.empty((16, 6), np.int64))
+    on_grid = split.kind == BY_COUNT or split.kind == BY_TIME
+    opened = np.empty((split.size // split.slide + 2 if on_grid else 2, 2), np.int64)
+    floors_out = np.empty((16 if split.report_floors else 0, 4), np.int64)
+    floor_count = 0
+    needed_until = np.empty(rows.sn.size if split.report_floors == FLOORS_NEEDED else 0, np.int64)
     for key in range(rows.offsets.size - 1):
         begin, end = rows.offsets[key], rows.offsets[key + 1]
+        if not on_grid:
+            begin = _floor(rows, floors, key, NO_ROW, begin, end)
+        open_count = 0
         keep_from = end  # windows that begin at a row: everything from the first open one on
         low, high, number = begin, begin, split.first_window
         while low < end:
@@ -150,9 +160,10 @@ def find_runs(
 
             n[_RUNS] = n[_NODES] = n[_USED] = 0
             n[_RESUME] = low
+            first_row = _floor(rows, floors, key, number, low, high) if on_grid else low
             start_bits, any_start = _start_bits(tables)
             interest, every_row, due = np.uint64(0), False, NEVER
-            for i in range(low, high):
+            for i in range(first_row, high):
                 while due <= rows.ts[i]:
                     out = _expire(rows, tables, rule, progress, now, nodes, n, out, number, due)
                     interest, every_row, due = _interest(tables, rule, now, n)
@@ -166,7 +177,7 @@ def find_runs(
                     if starts and i >= n[_RESUME]:
                         _start(rows, tables, programs, rule, later, nodes, n, i)
                     if n[ERROR] != 0:
-                        return out, n, held, i
+                        return out, n, held, i, floors_out
                     now, later = later, now
                     n[_RUNS] = n[_NEXT]
                     if n[_READY] != 0:
@@ -179,7 +190,7 @@ def find_runs(
                     n[_USED] += 1
                 if n[_RUNS] == 0:
                     n[_NODES] = 0
-                    if not split.holds_all and not rule.at_start:
+                    if not rule.at_start:
                         n[_USED] = 0
 
             # A deadline at the very time at which the window closes is the same instant: what it decides comes out with that.
@@ -190,22 +201,55 @@ def find_runs(
             if close_sn == 0 and due == close_ts and due <= rows.known[key]:
                 _lapse(tables, rule, now, n, due)
             if is_open:
-                _hold(rule, split, now, n, used, held)
+                _hold(rule, now, n, used, held)
+                if split.report_floors and on_grid:
+                    opened[open_count, 0] = number
+                    opened[open_count, 1] = _goes_on(rows, progress, now, n)
+                    open_count += 1
             else:
                 if close_ts > progress.watermark:  # the input ends before the window does
                     close_ts, close_sn = NEVER, NO_ROW
                 out = _close(rows, rule, progress, now, nodes, n, out, number, close_ts, close_sn)
             if n[ERROR] != 0:
-                return out, n, held, low
+                return out, n, held, low, floors_out
             if _is_needed(split, low, end, is_open):
                 keep_from = min(keep_from, low)
             if split.kind == NO_WINDOW:
+                if n[_RUNS] > 0:
+                    keep_from = now.start[0]
                 break
             number += 1
             if split.kind == PER_KEY or split.kind == OPENED:
                 low += split.slide if split.kind == PER_KEY else 1
-        held[keep_from:end] = True
-    return out, n, held, 0
+        if split.kind != NO_WINDOW:
+            held[keep_from:end] = True
+        if split.report_floors and not on_grid and begin < end:
+            opened[0, 0], opened[0, 1] = NO_ROW, rows.sn[keep_from] if keep_from < end else progress.end_sn + 1
+            open_count = 1
+        if open_count:
+            if split.report_floors == FLOORS_NEEDED:
+                for i in range(begin, end):
+                    needed_until[i] = FOREVER if held[i] else NOT_HELD
+            floors_out, floor_count = add_floors(
+                floors_out, floor_count, opened, open_count, rows.sn, needed_until, begin, end, 0, split.report_floors
+            )
+    return out, n, held, 0, floors_out[:floor_count]
+
+
+@compiled
+def _floor(rows: Rows, floors: KeyFloors, key: int, number: int, low: int, high: int) -> int:
+    """The row from which a window goes on; `high` if none of its rows is left. Without a grid, number 0 is the whole key."""
+    for f in range(floors.offsets[key], floors.offsets[key + 1]):
+        if floors.low[f] <= number <= floors.high[f]:
+            while low < high and rows.sn[low] < floors.sn[f]:
+                low += 1
+    return low
+
+
+@inlined
+def _goes_on(rows: Rows, progress: Progress, now: Runs, n: Any) -> int:
+    """The SN of the first start that still lives; what follows the known rows if there is none."""
+    return int(rows.sn[now.start[0]]) if n[_RUNS] > 0 else progress.end_sn + 1
 
 
 @compiled
@@ -278,11 +322,10 @@ def _is_needed(split: Split, low: int, end: int, is_open: bool) -> bool:
 
 
 @compiled
-def _hold(rule: Rule, split: Split, now: Runs, n: Any, used: Any, held: Any) -> None:
-    """Mark what an open window needs of what it used."""
-    everything = split.holds_all or rule.at_start
+def _hold(rule: Rule, now: Runs, n: Any, used: Any, held: Any) -> None:
+    """Mark what an open window needs of what it used; behind '^' that is also its first row."""
     for u in range(n[_USED]):
-        if everything or (n[_RUNS] > 0 and used[u] >= now.start[0]):
+        if rule.at_start or (n[_RUNS] > 0 and used[u] >= now.start[0]):
             held[used[u]] = True
 
 

@@ -28,8 +28,10 @@ from spark_jobs.cep.operator import Operator
 
 Producer = tuple[int, int]  # at_ts, at_sn; at_sn 0: a deadline, which comes before all rows of its time
 
-# What orders matches and is no part of a complex event.
-_PLACE = ["_at_ts", "_at_sn", "_first_sn"]
+# What orders matches and is no part of a complex event. LOG_SN stands where the input is not the log, and its numbers not SNs.
+LOG_SN = "_log_sn"
+_PLACE = ["_at_ts", "_at_sn", "_first_sn", LOG_SN]
+TIMESTAMP = pa.timestamp("us", "UTC")
 # How many places in its matches a shard reports, for slices of about equal size: off by a few percent at most.
 _MARKS = 32
 
@@ -53,7 +55,8 @@ EVERYTHING = Slice()
 
 def number(operator: Operator, seed: Seed, batch: int, shards: Sequence[pa.Table]) -> tuple[pa.Table, Seed]:
     """Join the shards' matches of one batch into complex events in their final order, all in memory, text as plain text."""
-    complex_events, seed = stamp(operator.name, seed, batch, [in_order(matches) for matches in shards], EVERYTHING)
+    complex_events, seed = stamp(seed, batch, [in_order(matches) for matches in shards], EVERYTHING)
+    complex_events = complex_events.add_column(0, "operator", pa.repeat(operator.name, complex_events.num_rows))
     return complex_events.cast(pa.schema([(field.name, plain(field.type)) for field in complex_events.schema])), seed
 
 
@@ -63,7 +66,7 @@ def in_order(matches: pa.Table) -> pa.Table:
     return matches if _ascending(order) else matches.take(pa.array(order))
 
 
-def stamp(operator: str, seed: Seed, batch: int, shards: Sequence[pa.Table], part: Slice) -> tuple[pa.Table, Seed]:
+def stamp(seed: Seed, batch: int, shards: Sequence[pa.Table], part: Slice) -> tuple[pa.Table, Seed]:
     """The complex events of one slice, and the seed for the slice after it.
 
     The shards' matches are given whole and in order: of what lies below the slice, the producers are counted.
@@ -71,13 +74,17 @@ def stamp(operator: str, seed: Seed, batch: int, shards: Sequence[pa.Table], par
     seed, matches = _below(seed, shards, part.low), pa.concat_tables(_between(shard, part) for shard in shards)
     place = _place(matches)
     order = _sorted(*place)
-    matches = matches.drop_columns(_PLACE)
+    names = set(matches.column_names)
+    decided_sn = matches[LOG_SN if LOG_SN in names else "_at_sn"]
+    decided = {"decided_ts": matches["_at_ts"].cast(TIMESTAMP), "decided_sn": decided_sn}
+    matches = matches.drop_columns([name for name in _PLACE if name in names])
+    for name, column in decided.items():
+        matches = matches.append_column(name, column)
     if not _ascending(order):
         matches = matches.unify_dictionaries().combine_chunks().take(pa.array(order))
     new = _differs_from_last(place[0][order], place[1][order])
     count = matches.num_rows
     columns = {
-        "operator": pa.repeat(operator, count),
         "x": pa.array(seed.x - 1 + np.cumsum(new)),
         "y": matches["y"],
         "ordinal": pa.array(seed.ordinal + np.arange(count)),

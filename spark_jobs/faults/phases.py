@@ -13,4 +13,8 @@ DETECT_PHASES = (
     "detect.published",  # the batch has happened, nobody was told
     "detect.finished",  # history knows
 )
-PHASES = (*INGEST_PHASES, *DETECT_PHASES)
+TRIM_PHASES = (
+    "trim.written",  # what is left of the files that go is written anew, no table names it
+    "trim.committed",  # the table names it, and not the others any more
+)
+PHASES = (*INGEST_PHASES, *DETECT_PHASES, *TRIM_PHASES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -21,23 +22,27 @@ from spark_jobs.lake.tables import Lake
 
 @dataclass(frozen=True)
 class Fault:
-    """Kill the driver when `phase` of `batch` is reached. For ingest, the batch is the ingest number."""
+    """Kill the driver when `phase` of `batch` is reached, by `operator` or by any; for ingest, batch is the ingest's number."""
 
     phase: str
     batch: int
+    operator: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.phase}@{self.batch}"
+        return f"{self.phase}@{self.batch}" + (f":{self.operator}" if self.operator else "")
 
 
 def parse_fault(text: str) -> Fault:
-    """Read `detect.saved@3`."""
-    phase, at, batch = text.partition("@")
+    """Read `detect.saved@3`, or `detect.saved@3:probing`."""
+    phase, at, rest = text.partition("@")
+    batch, colon, operator = rest.partition(":")
     if phase not in PHASES:
         raise RepriseError(f"unknown phase '{phase}' in '{text}'{suggest(phase, list(PHASES))}")
     if not at or not batch.isdigit() or int(batch) < 1:
         raise RepriseError(f"'{text}' names no batch; write PHASE@BATCH with a batch from 1 on, such as {phase}@3")
-    return Fault(phase, int(batch))
+    if colon and not re.fullmatch(r"[a-z][a-z0-9_]*", operator):
+        raise RepriseError(f"'{text}' names no operator; write PHASE@BATCH:OPERATOR, or leave it out for any operator")
+    return Fault(phase, int(batch), operator or None)
 
 
 class FaultPlan:
@@ -61,14 +66,13 @@ class FaultPlan:
         self._folder.mkdir(exist_ok=True)
         _write(self._armed(fault), fault)
 
-    def fire(self, phase: str, batch: int, record: Callable[[Fault], None]) -> None:
+    def fire(self, phase: str, batch: int, operator: str | None, record: Callable[[Fault], None]) -> None:
         """End this process if a fault is armed for this moment and has not fired before."""
-        fault = Fault(phase, batch)
-        if not self._armed(fault).exists() or self._fired(fault).exists():
-            return
-        _write(self._fired(fault), fault)
-        record(fault)
-        os.kill(os.getpid(), signal.SIGKILL)
+        for fault in {Fault(phase, batch), Fault(phase, batch, operator)}:
+            if self._armed(fault).exists() and not self._fired(fault).exists():
+                _write(self._fired(fault), fault)
+                record(fault)
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def armed(self) -> list[Fault]:
         return self._faults("armed-*.json")

@@ -48,7 +48,7 @@ class Attempt:
         if name not in PHASES:
             raise ValueError(f"'{name}' is not a phase")
         self.record("phase", name, batch, operator, **detail)
-        self._plan.fire(name, batch, lambda fault: self._struck(fault.phase, batch, operator))
+        self._plan.fire(name, batch, operator, lambda fault: self._struck(fault.phase, batch, operator))
 
     def record(self, kind: str, name: str, batch: int | None = None, operator: str | None = None, **detail: Any) -> None:
         row = {

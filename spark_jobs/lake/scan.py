@@ -7,6 +7,7 @@ found by row-group statistics.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,10 +21,13 @@ from deltalake import DeltaTable
 
 from schemas import event_log
 from spark_jobs.cep.arrays import Int64s
+from spark_jobs.errors import TrimmedEventNeeded
 from spark_jobs.lake.tables import Lake
 
-# The name under which event_log's commits keep the stream time they reach.
+# The names under which event_log's commits keep the stream time and the SN they reach, and up to where it was trimmed.
 STREAM_TS = "ingest#stream_ts"
+LAST_SN = "ingest#last_sn"
+TRIMMED_SN = "trim#sn"
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,13 @@ class EventLog:
 
     @property
     def last_sn(self) -> int:
-        return max((file.last_sn for file in self.files), default=0)
+        """Not from the files: all of them may have been trimmed, and no number is ever given twice."""
+        return self.handle.transaction_version(LAST_SN) or 0
+
+    @property
+    def trimmed_sn(self) -> int:
+        """Up to here, only events that some consumer needs are left."""
+        return self.handle.transaction_version(TRIMMED_SN) or 0
 
     def shard_files(self, shard: int, shards: int, partition_by: str | None, upto: int) -> list[dict[str, Any]]:
         """What a shard has to look at. A key of its own other than the bucket key needs all files."""
@@ -63,8 +73,13 @@ class EventLog:
 
     def stream_times(self, sns: Int64s) -> Int64s:
         """The stream time at each of some SNs, which are in order. Only row groups that may hold one are read."""
-        files = [asdict(file) for file in self.files if _any_between(sns, file.first_sn, file.last_sn)]
+        files = [asdict(file) for file in self.files if any_between(sns, file.first_sn, file.last_sn)]
         found = read_events(files, self.schema, (), sns, int(sns[-1]), int(sns[-1]), in_sn_order=True)
+        if found.num_rows != sns.size:
+            raise TrimmedEventNeeded(
+                f"of {sns.size:,} events between {sns[0]:,} and {sns[-1]:,}, whose times are needed, {found.num_rows:,} are in "
+                f"the event log, which was trimmed up to {self.trimmed_sn:,}. Nothing was changed."
+            )
         return np.asarray(found["stream_ts"].cast(pa.int64()))
 
 
@@ -73,8 +88,8 @@ def open_log(lake: Lake, schema: pa.Schema) -> EventLog:
     actions = pa.table(handle.get_add_actions(flatten=True)).to_pylist()
     files = []
     for row in actions:
-        first_sn, last_sn = _sn_range(row["path"])
-        files.append(LogFile(f"{lake.path('event_log')}/{row['path']}", int(row["partition.bucket"]), first_sn, last_sn))
+        path = f"{lake.path('event_log')}/{row['path']}"
+        files.append(LogFile(path, int(row["partition.bucket"]), *number_range(path, "sn")))
     return EventLog(tuple(sorted(files, key=lambda file: (file.first_sn, file.bucket))), schema, handle)
 
 
@@ -83,9 +98,13 @@ def file_name(first_sn: int, last_sn: int, attempt: int) -> str:
     return f"sn-{first_sn:015}-{last_sn:015}-{attempt:06}.parquet"
 
 
-def _sn_range(path: str) -> tuple[int, int]:
-    _, first_sn, last_sn, _ = path.rsplit("/", 1)[-1].split("-")
-    return int(first_sn), int(last_sn)
+def number_range(path: str, number: str) -> tuple[int, int]:
+    """The numbers that a file's name says are inside; somebody else's file, say of a compaction, has to be opened for them."""
+    named = re.fullmatch(r"[a-z]+-(\d{12,})-(\d{12,})-[\d-]+\.parquet", path.rsplit("/", 1)[-1])
+    if named:
+        return int(named[1]), int(named[2])
+    ranges = row_group_ranges(path, number)
+    return min((low for low, _ in ranges), default=0), max((high for _, high in ranges), default=0)
 
 
 def read_events(
@@ -97,13 +116,14 @@ def read_events(
     end_sn: int,
     *,
     in_sn_order: bool,
+    number: str = "sn",
 ) -> pa.Table:
     """The residual and the new events (after_sn, end_sn] of some files, text as dictionary codes.
 
     Every key is in SN order, because a key lives in one bucket and later files hold later events;
-    `in_sn_order` asks for that order across keys too.
+    `in_sn_order` asks for that order across keys too. `number` is the column that says so, with the time in its SN's place.
     """
-    names = list(dict.fromkeys(["sn", "stream_ts", *columns]))
+    names = list(dict.fromkeys([number, "stream_ts" if number == "sn" else "decided_ts", *columns]))
     parts = []
     for file in files:
         parts += _read_file(file["path"], names, residual, after_sn, end_sn)
@@ -111,7 +131,7 @@ def read_events(
         return pa.schema([schema.field(name) for name in names]).empty_table()
     table = pa.concat_tables(parts, promote_options="permissive")
     if in_sn_order:
-        table = table.unify_dictionaries().take(pa.array(np.argsort(np.asarray(table["sn"]), kind="stable")))
+        table = table.unify_dictionaries().take(pa.array(np.argsort(np.asarray(table[number]), kind="stable")))
     return table
 
 
@@ -133,17 +153,17 @@ def buckets(keys: pa.Array, count: int) -> Any:
 
 
 def _read_file(path: str, names: list[str], residual: Int64s, after_sn: int, end_sn: int) -> list[pa.Table]:
-    with pq.ParquetFile(path, read_dictionary=[n for n in names if n not in ("sn", "stream_ts")], memory_map=True) as file:
-        ranges = _row_group_ranges(path)
+    with pq.ParquetFile(path, read_dictionary=names[2:], memory_map=True) as file:
+        ranges = row_group_ranges(path, names[0])
         wanted = [
             group
             for group, (low, high) in enumerate(ranges)
-            if (high > after_sn and low <= end_sn) or _any_between(residual, low, min(high, after_sn))
+            if (high > after_sn and low <= end_sn) or any_between(residual, low, min(high, after_sn))
         ]
         if not wanted:
             return []
         table = file.read_row_groups(wanted, columns=names, use_threads=False)
-    sn = np.asarray(table["sn"])
+    sn = np.asarray(table[names[0]])
     # The new events are one stretch at the end; before it, only the residual counts.
     new_from, new_to = np.searchsorted(sn, [after_sn, end_sn], side="right")
     parts = []
@@ -156,13 +176,13 @@ def _read_file(path: str, names: list[str], residual: Int64s, after_sn: int, end
 
 
 @lru_cache(maxsize=4096)  # files are immutable, and every batch asks again
-def _row_group_ranges(path: str) -> tuple[tuple[int, int], ...]:
+def row_group_ranges(path: str, number: str) -> tuple[tuple[int, int], ...]:
     metadata = pq.read_metadata(path)
-    column = metadata.schema.names.index("sn")
+    column = metadata.schema.names.index(number)
     groups = (metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups))
     return tuple((int(stats.min), int(stats.max)) for stats in groups)
 
 
-def _any_between(residual: Int64s, low: int, high: int) -> bool:
+def any_between(residual: Int64s, low: int, high: int) -> bool:
     first, last = np.searchsorted(residual, [low, high + 1])
     return bool(first < last)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from spark_jobs.errors import RepriseError
 
@@ -39,12 +40,17 @@ class Lake:
     def has(self, table: str) -> bool:
         return DeltaTable.is_deltatable(self.path(table))
 
-    def open(self, table: str, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaTable:
-        """The table as it is now; created empty where it does not exist yet."""
+    def open(self, table: str, schema: pa.Schema, partition_by: Sequence[str] = (), *, may_grow: bool = False) -> DeltaTable:
+        """The table as it is now; created empty where it does not exist yet.
+
+        A table that may grow has the columns of all who ever wrote to it: new ones are added, old ones stay.
+        """
         if not self.has(table):
             Path(self.path(table)).mkdir(parents=True, exist_ok=True)
             DeltaTable.create(self.path(table), schema, mode="ignore", partition_by=list(partition_by))
         found = DeltaTable(self.path(table))
+        if may_grow:
+            return _with_columns(table, found, schema)
         _check_columns(table, found, schema)
         return found
 
@@ -54,7 +60,7 @@ class Lake:
         write_deltalake(self.path(table), rows, mode="append")
 
     def read(self, table: str, columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-        """The rows of an unpartitioned table as it is now, empty with no columns if it does not exist."""
+        """The rows of a table as it is now, empty with no columns if it does not exist."""
         if not self.has(table):
             return pa.table({})
         return self.read_version(table, DeltaTable(self.path(table)), columns, where)
@@ -71,7 +77,12 @@ class Lake:
 
         schema = pa.schema(handle.schema().to_arrow())
         files = [f"{self.path(table)}/{name}" for name in file_names(handle)]
-        return ds.dataset(files, format="parquet", schema=schema).to_table(columns=columns, filter=where)
+        folders = pa.schema([schema.field(name) for name in handle.metadata().partition_columns])
+        partitioning = ds.partitioning(folders, flavor="hive") if len(folders) else None
+        dataset = ds.dataset(
+            files, format="parquet", schema=schema, partitioning=partitioning, partition_base_dir=self.path(table)
+        )
+        return dataset.to_table(columns=columns, filter=where)
 
 
 def file_names(handle: DeltaTable) -> list[str]:
@@ -80,8 +91,33 @@ def file_names(handle: DeltaTable) -> list[str]:
     return names
 
 
+def _with_columns(table: str, found: DeltaTable, schema: pa.Schema) -> DeltaTable:
+    """The table with all columns of the schema."""
+    have = _types(found)
+    other = [f"'{f.name}' is {f.type}, was {have[f.name]}" for f in schema if have.get(f.name, f.type) != f.type]
+    if other:
+        raise RepriseError(
+            f"table '{table}' has these columns with another type: {', '.join(other)}. One column has one type for all "
+            "versions of an operator. Nothing was changed. Give the measure a new name."
+        )
+    new = [field for field in schema if field.name not in have]
+    while new:
+        try:
+            found.alter.add_columns([Field.from_arrow(field) for field in new])
+        except CommitFailedError:  # somebody else committed meanwhile: look again
+            found = DeltaTable(found.table_uri)
+            new = [field for field in schema if field.name not in _types(found)]
+            continue
+        return DeltaTable(found.table_uri)
+    return found
+
+
+def _types(found: DeltaTable) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in pa.schema(found.schema().to_arrow())}
+
+
 def _check_columns(table: str, found: DeltaTable, schema: pa.Schema) -> None:
-    have = {field.name: field.type for field in pa.schema(found.schema().to_arrow())}
+    have = _types(found)
     want = {field.name: field.type for field in schema}
     if list(have.items()) == list(want.items()):
         return

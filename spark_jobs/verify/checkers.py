@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,9 +22,9 @@ from spark_jobs.verify.verdict import Finding, Verdict
 # Enough to see what went wrong; the counts say how much.
 MAX_EXAMPLES = 10
 # What a complex event is: the same events may be bound to other symbols, or be the start of a match that timed out.
-IDENTITY = ["y", "events", "symbols", "timed_out"]
+IDENTITY = ["y", "events", "inputs", "symbols", "timed_out"]
 # The fixed columns that say something else about it; the others are numbers and where it came from.
-SAID = {"key", "ts"}
+SAID = {"key", "ts", "decided_ts", "decided_sn"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def reconcile(actual: pa.Table, expected: pa.Table, detected_sn: int) -> pd.Data
     # The table has the measures of all operators; the reference has this one's.
     said = sorted(set(expected.column_names) - (set(complex_events.FIXED_NAMES) - SAID))
     ours, reference = _frame(actual, said), _frame(expected, said)
-    reference = reference[reference["last_sn"] <= detected_sn]
+    reference = reference[reference["decided_sn"] <= detected_sn]
     ours["duplicate"] = ours.duplicated(IDENTITY) | ours.duplicated(["ordinal"])
     first = ours[~ours["duplicate"]].sort_values("ordinal")
     ours["out_of_turn"] = (first["batch"] < first["batch"].cummax()).reindex(ours.index, fill_value=False)
@@ -130,15 +129,10 @@ def run_checkers(evidence: Evidence, checkers: dict[str, Callable[[Evidence], Fi
 
 
 def _frame(table: pa.Table, said: list[str]) -> pd.DataFrame:
-    frame: pd.DataFrame = table.select(["operator", "x", "y", "ordinal", "key", "batch"]).to_pandas()
-    lists = table["sns"].combine_chunks()
-    ends = np.asarray(lists.offsets)[1:] if len(lists) else np.empty(0, np.int64)
-    flat = np.asarray(lists.values) if len(lists) else np.empty(0, np.int64)
-    frame["last_sn"] = flat[ends - 1] if len(lists) else np.empty(0, np.int64)
-    frame["events"] = _joined(lists)
-    frame["symbols"] = (
-        pc.binary_join(table["symbols"].combine_chunks().cast(pa.list_(pa.string())), " ").to_pandas().astype(str)
-    )
+    frame: pd.DataFrame = table.select(["operator", "x", "y", "ordinal", "key", "batch", "decided_sn"]).to_pandas()
+    frame["events"] = _joined(table["sns"].combine_chunks())
+    frame["symbols"] = _texts(table["symbols"])
+    frame["inputs"] = _texts(table["inputs"]) if "inputs" in table.column_names else ""
     frame["timed_out"] = pc.fill_null(table["timed_out"], False).to_pandas().astype(bool)
     frame["content"] = _content(table, said)
     return frame
@@ -154,6 +148,11 @@ def _content(table: pa.Table, said: list[str]) -> Any:
             text = pc.binary_join_element_wise("'", text, "'", "")
         texts.append(pc.binary_join_element_wise(f"{name}=", pc.fill_null(text, "NULL"), ""))
     return pc.binary_join_element_wise(*texts, " | ").to_pandas().astype(str)
+
+
+def _texts(lists: pa.ChunkedArray) -> Any:
+    joined = pc.binary_join(lists.combine_chunks().cast(pa.list_(pa.string())), " ")
+    return pc.fill_null(joined, "").to_pandas().astype(str)
 
 
 def _joined(lists: pa.Array) -> Any:

@@ -12,9 +12,10 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import yaml
@@ -41,34 +42,53 @@ class Suite:
         self.file = file
         self.wanted = len(_read(file))
         environment = {**os.environ, "GX_ANALYTICS_ENABLED": "false"}
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # close() closes it
         self._process = subprocess.Popen(
             [sys.executable, "-m", "spark_jobs.verify.expectations", str(file)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
         )  # fmt: skip
 
     def check(self, rows: pa.Table) -> list[Check]:
-        """All expectations over `rows`. Whatever kept one from being judged is an error, not a pass."""
+        """All expectations over `rows`, as often as asked. Whatever kept one from being judged is an error, not a pass."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        answer, errors = self._process.communicate(sink.getvalue().to_pybytes())
-        if self._process.returncode:
-            reason = errors.decode(errors="replace").strip().splitlines() or ["no reason given"]
-            raise RepriseError(f"{self.file}: the suite did not run: {reason[-1]}")
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(sink.getvalue())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended; why, its last words say
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RepriseError(f"{self.file}: the suite did not run: {self._last_words()}")
         checks = [Check(**check) for check in json.loads(answer)]
         if len(checks) != self.wanted:
             raise RepriseError(f"{self.file}: {self.wanted} expectations, {len(checks)} results; the suite proves nothing")
         return checks
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
-        """End the process if nobody asked it anything."""
-        if self._process.poll() is None:
-            self._process.kill()
+        """End the process."""
+        self._process.kill()
         self._process.communicate()
+        self._errors.close()
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "no reason given"
 
 
 def _main(file: Path) -> None:
-    """The suite's own process: facts as an Arrow stream on stdin, results as JSON on stdout."""
+    """The suite's own process: facts as Arrow streams on stdin, for each the results as a line of JSON on stdout."""
     logging.disable(logging.WARNING)
     for engine in ("pyspark", "sqlalchemy"):  # only pandas is used here; not loading these saves 3 of 10 seconds
         # None is how Python marks a module as not importable; the stubs know modules only.
@@ -84,9 +104,11 @@ def _main(file: Path) -> None:
         if kind is None:
             raise SystemExit(f"Great Expectations has no '{entry['type']}'")
         suite.add_expectation(kind(**entry.get("kwargs", {})))
-    rows = pa.ipc.open_stream(sys.stdin.buffer).read_pandas()
-    outcome = context.data_sources.pandas_default.read_dataframe(rows).validate(suite)
-    json.dump([asdict(_check(result)) for result in outcome.results], sys.stdout)
+    while True:
+        rows = pa.ipc.open_stream(sys.stdin.buffer).read_pandas()
+        outcome = context.data_sources.pandas_default.read_dataframe(rows).validate(suite)
+        sys.stdout.write(json.dumps([asdict(_check(result)) for result in outcome.results]) + "\n")
+        sys.stdout.flush()
 
 
 def _read(file: Path) -> list[dict[str, Any]]:

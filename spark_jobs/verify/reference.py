@@ -9,6 +9,7 @@ against a brute-force oracle in the tests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,22 +21,27 @@ from spark_jobs.cep.compiled import allocating
 from spark_jobs.cep.matcher import Known, found_steps, key_codes, match_shard, match_table, step_mask
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, number
+from spark_jobs.streams import traced
 
 
-def reference_events(operator: Operator, events: pa.Table) -> pa.Table:
-    """The complex events of a failure-free run over `events`, which hold the whole log in SN order."""
+def reference_events(operator: Operator, events: pa.Table, known: Known | None = None, inputs: Sequence[str] = ()) -> pa.Table:
+    """The complex events of a failure-free run over `events`, which hold the whole stream in SN order.
+
+    `known` says where the stream begins and how far time has come; by default it begins with the log and ends with its last
+    event. `inputs` are the names of those the stream was merged from.
+    """
     events = events.unify_dictionaries().combine_chunks()
-    matches = _walked(operator, events) if operator.plain else _at_once(operator, events)
-    return number(operator, Seed(), 0, [matches])[0]
+    known = known or _whole(operator, events)
+    matches = _walked(operator, events, known) if operator.plain else match_shard(operator, events, known).matches
+    return number(operator, Seed(), 0, [traced(matches, events, None, inputs)])[0]
 
 
-def _at_once(operator: Operator, events: pa.Table) -> pa.Table:
+def _whole(operator: Operator, events: pa.Table) -> Known:
     watermark = int(int64s(events["stream_ts"])[-1]) if events.num_rows else NOT_HELD
-    known = Known(0, events.num_rows, NOT_HELD, watermark, operator.window.first_window())
-    return match_shard(operator, events, known).matches
+    return Known(0, events.num_rows, NOT_HELD, watermark, operator.window.first_window())
 
 
-def _walked(operator: Operator, events: pa.Table) -> pa.Table:
+def _walked(operator: Operator, events: pa.Table, known: Known) -> pa.Table:
     mask = step_mask(operator, events)
     codes, _ = key_codes(operator, events, np.arange(events.num_rows))
     by_key = np.argsort(codes, kind="stable")
@@ -50,7 +56,7 @@ def _walked(operator: Operator, events: pa.Table) -> pa.Table:
         operator.window.kind != "none",
         operator.window.size,
         operator.window.slide,
-        1 if operator.window.kind == "count" else -(2**62),
+        known.first_window if known.after_sn or operator.window.kind == "count" else -(2**62),
         operator.within,
         operator.after_match.kind == "to next row",
     )

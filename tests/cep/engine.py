@@ -14,11 +14,13 @@ from spark_jobs.cep.matcher import (
     TIMESTAMP,
     Boundaries,
     Known,
+    Replay,
     closing_windows,
     match_complete,
     match_shard,
 )
 from spark_jobs.cep.operator import Operator
+from spark_jobs.cep.order import Instant
 from spark_jobs.cep.output import all_rows
 from spark_jobs.cep.pattern import parse_pattern
 from spark_jobs.cep.windows import Window
@@ -122,7 +124,9 @@ def complex_events(case: Case, events: list[Event]) -> Numbered:
     return in_batches(case, events, [], 1)
 
 
-def in_batches(case: Case, log: list[Event], cuts: list[int], shards: int, times: tuple[int, ...] = ()) -> Numbered:
+def in_batches(
+    case: Case, log: list[Event], cuts: list[int], shards: int, times: tuple[int, ...] = (), *, skip: bool = True
+) -> Numbered:
     """The log cut into batches, each of which sees its residual and its new events only."""
     operator = operator_of(case)
     if case.complete:
@@ -131,29 +135,38 @@ def in_batches(case: Case, log: list[Event], cuts: list[int], shards: int, times
     savepoint = fresh_savepoint(operator)
     found: Numbered = []
     for end_sn in [*sorted({c for c in cuts if 0 < c < len(log)}), len(log)]:
-        complex_events_, savepoint = step(operator, savepoint, log, end_sn, shards, times)
+        complex_events_, savepoint = step(operator, savepoint, log, end_sn, shards, times, skip=skip)
         found += numbered(complex_events_)
     return found
 
 
 def step(
-    operator: Operator, savepoint: Savepoint, log: list[Event], end_sn: int, shards: int, times: tuple[int, ...] = ()
+    operator: Operator,
+    savepoint: Savepoint,
+    log: list[Event],
+    end_sn: int,
+    shards: int,
+    times: tuple[int, ...] = (),
+    *,
+    skip: bool = True,
 ) -> tuple[pa.Table, Savepoint]:
     """One micro-batch in memory: only the residual and the new events are handed over."""
-    replayed = set(savepoint.residual().tolist())
-    events = [e for e in log if e.sn in replayed or savepoint.end_sn < e.sn <= end_sn]
+    (residual,) = savepoint.residuals
+    replayed = set(residual.numbers.tolist())
+    events = [e for e in log if e.sn in replayed or savepoint.read < e.sn <= end_sn]
     watermark = max([e.ts for e in log if e.sn <= end_sn], default=NOT_HELD)
-    known = Known(savepoint.end_sn, end_sn, savepoint.watermark, watermark, savepoint.seed_y)
+    known = Known(savepoint.read, end_sn, savepoint.at.ts, watermark, savepoint.seed_y)
+    replay = Replay(residual.context, savepoint.floors, skip)
     first, closing = closing_windows(operator, known)
     boundaries = Boundaries(first, np.array([log[sn - 1].ts for sn in closing.tolist()], np.int64))
     reports = []
     for shard in range(shards):
         mine = [e for e in events if "xy".index(e.key) % shards == shard] if shards > 1 else events
         table = table_of(mine, tuple(times[e.sn - 1] for e in mine) if times else ())
-        reports.append(match_shard(operator, table, known, context=savepoint.context(), boundaries=boundaries))
+        reports.append(match_shard(operator, table, known, replay=replay, boundaries=boundaries))
     found, seed = sequencer.number(operator, savepoint.seed, savepoint.batch + 1, [report.matches for report in reports])
-    kept = [shard_savepoint(shard, r.held_sn, r.context_sn, end_sn) for shard, r in enumerate(reports)]
-    return found, advance(operator, savepoint, seed, kept, end_sn, watermark)
+    kept = [shard_savepoint(shard, shards, report, end_sn, skip=skip) for shard, report in enumerate(reports)]
+    return found, advance(operator, savepoint, seed, kept, Instant(watermark, end_sn), end_sn, [end_sn])
 
 
 def numbered(complex_events_: pa.Table) -> Numbered:

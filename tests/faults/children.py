@@ -5,18 +5,21 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
-from spark_jobs.cep.matcher import warm_up
+from spark_jobs.cep import matcher
 from spark_jobs.detect import Settings, detect
 from spark_jobs.errors import RepriseError
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.recovery import sets
 from spark_jobs.runner import InlineRunner
 
-warm_up()
+matcher.warm_up()
+sets.warm_up()
 
 
 def forkserver() -> Any:
@@ -38,6 +41,17 @@ def run_detection(pipeline: str, lake: Path, batch_events: int) -> int:
     process.join(120)
     assert process.exitcode is not None
     return int(process.exitcode)
+
+
+def await_stop(pid: int) -> None:
+    """Until the kernel says that the process is stopped."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        if state == "T":
+            return
+        os.sched_yield()
+    raise AssertionError("the process did not stop")
 
 
 def _detect(pipeline: str, folder: Path, batch_events: int, stop_at: tuple[str, int] | None) -> None:

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from spark_jobs.pipeline import Pipeline
 from spark_jobs.verify.checkers import Evidence, run_checkers
 from spark_jobs.verify.verdict import Verdict
 from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in
-from tests.faults.children import detecting, run_detection
+from tests.faults.children import await_stop, detecting, run_detection
 
 BATCHES = 10
 BATCH_EVENTS = 200  # of 2,000 events
@@ -44,9 +43,9 @@ def undisturbed(ingested: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
     pipeline = parse_pipeline(PIPELINE, "small.yaml")
     lake = drill_copy(ingested, tmp_path_factory.mktemp("reference"))
     log = open_log(lake, pipeline.source.schema)
-    rows = make_reference(pipeline, pipeline.built["probing"], lake, log, log.last_sn).drop(["batch"]).to_pylist()
+    rows = make_reference(pipeline, "probing", lake, log, log.last_sn).drop(["batch"]).to_pylist()
     assert len(rows) > 50, "a reference without matches would prove nothing"
-    return rows
+    return [{**row, "version": 1, "inputs": None} for row in rows]
 
 
 @pytest.mark.parametrize("phase", DETECT_PHASES)
@@ -79,7 +78,7 @@ def test_a_zombie_that_wakes_after_its_retry_has_published_changes_nothing(
 ) -> None:
     lake = drill_copy(ingested, tmp_path)
     zombie = detecting(PIPELINE, lake.root, BATCH_EVENTS, stop_at=(phase, 4))
-    _await_stop(zombie.pid)
+    await_stop(zombie.pid)
     assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == 0
     assert output(lake) == undisturbed
     os.kill(zombie.pid, signal.SIGCONT)
@@ -183,17 +182,6 @@ def test_faults_are_refused_outside_a_drills_own_lake(ingested: Path, tmp_path: 
 def test_a_wrong_fault_is_refused_with_a_hint(text: str, message: str) -> None:
     with pytest.raises(RepriseError, match=message):
         parse_fault(text)
-
-
-def _await_stop(pid: int) -> None:
-    """Until the kernel says that the process is stopped."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        if state == "T":
-            return
-        os.sched_yield()
-    raise AssertionError("the process did not stop")
 
 
 @pytest.mark.campaign

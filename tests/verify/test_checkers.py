@@ -17,7 +17,8 @@ COUNT = 30
 
 def event(number: int, **changed: Any) -> dict[str, Any]:
     fixed = {"operator": "op", "x": number, "y": 1, "ordinal": number, "key": "k", "ts": number, "symbols": ["A", "B"]}
-    return {**fixed, "sns": [2 * number - 1, 2 * number], "batch": (number - 1) // 10 + 1, **changed}
+    decided = {"version": 1, "decided_ts": number, "decided_sn": 2 * number}
+    return {**fixed, **decided, "sns": [2 * number - 1, 2 * number], "batch": (number - 1) // 10 + 1, **changed}
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:

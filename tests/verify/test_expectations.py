@@ -22,7 +22,9 @@ RECONCILED = {
 
 
 def test_the_shipped_suite_sees_a_duplicate() -> None:
-    checks = Suite(SUITES / "complex_events.yaml").check(pa.table({**RECONCILED, "duplicate": [False, True]}))
+    with Suite(SUITES / "complex_events.yaml") as suite:
+        checks = suite.check(pa.table({**RECONCILED, "duplicate": [False, True]}))
+        assert all(check.met for check in suite.check(pa.table(RECONCILED))), "it can be asked again"
     assert [check.expectation for check in checks if not check.met] == ["expect_column_values_to_be_in_set(duplicate)"]
 
 
@@ -38,12 +40,13 @@ def test_the_shipped_suite_sees_a_duplicate() -> None:
 def test_a_suite_that_would_prove_nothing_is_refused(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(text)
-    with pytest.raises(RepriseError, match=message):
-        Suite(file).check(pa.table(RECONCILED))
+    with pytest.raises(RepriseError, match=message), Suite(file) as suite:
+        suite.check(pa.table(RECONCILED))
 
 
 def test_an_expectation_on_a_column_that_is_missing_is_not_met(tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text("expectations: [{type: expect_column_values_to_not_be_null, kwargs: {column: nowhere}}]")
-    (check,) = Suite(file).check(pa.table(RECONCILED))
+    with Suite(file) as suite:
+        (check,) = suite.check(pa.table(RECONCILED))
     assert not check.met

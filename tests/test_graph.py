@@ -1,0 +1,114 @@
+"""Operators that feed operators: what is found does not depend on how, where and in how many attempts it was computed."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.errors import FencedAttempt
+from spark_jobs.faults.phases import DETECT_PHASES
+from spark_jobs.faults.plan import Fault, FaultPlan
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.runner import Runner
+from spark_jobs.verify.job import verify
+from spark_jobs.verify.verdict import Verdict
+from tests.conftest import find, output, small_log, take_in
+from tests.faults.children import detecting, run_detection
+from tests.graphs import GRAPH, LEVELS
+
+PIPELINE = parse_pipeline(GRAPH, "graph.yaml")
+Rows = list[dict[str, object]]
+
+
+def copy(ingested: Path, folder: Path) -> Lake:
+    shutil.copytree(ingested, folder / "lake")
+    return Lake(folder / "lake")
+
+
+@pytest.fixture(scope="module")
+def expected(ingested: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """One batch per operator, one shard; the reference run, which shares none of the recovery code, agrees."""
+    lake = copy(ingested, tmp_path_factory.mktemp("graph"))
+    find(PIPELINE, lake, 100_000, 1)
+    rows = output(lake)
+    counts = {name: sum(row["operator"] == name for row in rows) for level in LEVELS for name in level}
+    assert min(counts.values()) > 5, f"an operator without matches would prove nothing: {counts}"
+    done = verify(PIPELINE, lake)
+    assert {verified.operator: verified.verdict for verified in done} == dict.fromkeys(counts, Verdict.VALID)
+    return rows
+
+
+@pytest.mark.parametrize(("batch_events", "shards"), [(40, 1), (97, 2), (300, 5), (701, 2)])
+def test_the_cut_into_batches_and_shards_does_not_show(
+    batch_events: int, shards: int, ingested: Path, tmp_path: Path, expected: Rows
+) -> None:
+    lake = copy(ingested, tmp_path)
+    find(PIPELINE, lake, batch_events, shards)
+    assert output(lake) == expected
+
+
+def test_spark_gives_the_same(ingested: Path, tmp_path: Path, expected: Rows, spark: Runner) -> None:
+    lake = copy(ingested, tmp_path)
+    find(PIPELINE, lake, 900, 2, spark)
+    assert output(lake) == expected
+
+
+# Dying together
+
+LATE = [["probing", "pairs"], ["rising", "crowd", "alarm"], ["quiet", "echo", "alarm", "pairs"]]
+
+
+@pytest.mark.parametrize("phase", DETECT_PHASES)
+def test_every_operator_dies_once_at_this_phase(phase: str, ingested: Path, tmp_path: Path, expected: Rows) -> None:
+    """One after the other, each in its first batch; what it has not published yet, nobody downstream has seen."""
+    lake = copy(ingested, tmp_path)
+    FaultPlan(lake).allow()
+    names = [name for level in LEVELS for name in level]
+    for name in names:
+        FaultPlan(lake).arm(Fault(phase, 1, name))
+    codes = [run_detection(GRAPH, lake.root, 700) for _ in range(len(names) + 1)]
+    assert codes == [-signal.SIGKILL] * len(names) + [0]
+    assert output(lake) == expected
+
+
+@pytest.mark.parametrize("dying", LATE, ids=" ".join)
+def test_neighbours_die_together_and_again_while_they_recover(
+    dying: list[str], ingested: Path, tmp_path: Path, expected: Rows
+) -> None:
+    lake = copy(ingested, tmp_path)
+    FaultPlan(lake).allow()
+    for name in dying:
+        for phase in ("detect.matched", "detect.saved", "detect.published"):
+            FaultPlan(lake).arm(Fault(phase, 1, name))
+    for _ in range(3 * len(dying)):
+        assert run_detection(GRAPH, lake.root, 600) == -signal.SIGKILL
+    assert run_detection(GRAPH, lake.root, 600) == 0
+    assert output(lake) == expected
+
+
+def test_rivals_on_a_graph_publish_every_batch_once(ingested: Path, tmp_path: Path, expected: Rows) -> None:
+    lake = copy(ingested, tmp_path)
+    rivals = [detecting(GRAPH, lake.root, 150) for _ in range(2)]
+    for rival in rivals:
+        rival.join(240)
+    assert {rival.exitcode for rival in rivals} <= {0, FencedAttempt.exit_code}
+    assert run_detection(GRAPH, lake.root, 150) == 0
+    assert output(lake) == expected
+
+
+def test_a_log_that_grows_partition_by_partition_is_valid_in_the_end(tmp_path: Path) -> None:
+    """Detection follows ingest; operators further down go on with what is new, also when that is only time passing."""
+    lake, landing = Lake(tmp_path / "lake"), small_log(tmp_path / "landing")
+    partitions = sorted({file.parent for file in landing.rglob("*.parquet")})
+    for partition in partitions:
+        arrived = tmp_path / "arrived" / partition.relative_to(landing)
+        shutil.copytree(partition, arrived)
+        take_in(PIPELINE, tmp_path / "arrived", lake)
+        find(PIPELINE, lake, 500)
+    assert len(partitions) > 1
+    done = verify(PIPELINE, lake)
+    assert {verified.verdict for verified in done} == {Verdict.VALID}

@@ -1,0 +1,152 @@
+"""A changed operator is a new version, computed beside the old one and cut over to in one commit."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.cutover import cut_over
+from spark_jobs.detect import Detected, Graph, Settings, detect_versions
+from spark_jobs.errors import RepriseError, TrimmedEventNeeded
+from spark_jobs.faults.plan import Fault, FaultPlan
+from spark_jobs.lake.history import Attempt
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.runner import InlineRunner
+from spark_jobs.trim import trim
+from spark_jobs.verify.job import verify
+from spark_jobs.verify.verdict import Verdict
+from spark_jobs.versions import registry, upgrade
+from tests.conftest import find, output
+from tests.faults.children import run_detection
+from tests.graphs import GRAPH
+
+OLD = parse_pipeline(GRAPH, "graph.yaml")
+# `probing` and what reads it, down to the end; rising, quiet and echo are not touched.
+NEW_TEXT = GRAPH.replace("B: type = 'b' AND amount > 5", "B: type = 'b' AND amount > 9").replace(
+    "loss: C.amount,", "loss: C.amount, paid: B.amount,"
+)
+NEW = parse_pipeline(NEW_TEXT, "graph.yaml")
+CHANGED = {"probing", "pairs", "crowd", "alarm"}
+Rows = list[dict[str, object]]
+
+
+def upgraded(pipeline: Pipeline, lake: Lake, after_sn: int = 0, batch_events: int = 500) -> list[Detected]:
+    graph = Graph(pipeline, lake)
+    versions = upgrade(lake, pipeline, graph.admit, after_sn)
+    return detect_versions(graph, versions, InlineRunner(), Attempt(lake, "detect"), Settings(batch_events))
+
+
+@pytest.fixture
+def lake(ingested: Path, tmp_path: Path) -> Lake:
+    shutil.copytree(ingested, tmp_path / "lake")
+    found = Lake(tmp_path / "lake")
+    find(OLD, found, 500)
+    return found
+
+
+def of_version(rows: Rows, version: int) -> Rows:
+    return [row for row in rows if row["version"] == version]
+
+
+def current(lake: Lake) -> dict[str, int]:
+    return {version.operator: version.number for version in registry(lake).versions if version.current}
+
+
+def test_the_new_version_is_what_a_new_lake_would_hold_and_the_old_one_stays(
+    lake: Lake, ingested: Path, tmp_path: Path
+) -> None:
+    before = output(lake)
+    with pytest.raises(RepriseError, match=r"'probing', 'pairs', 'crowd', 'alarm' was changed since it published"):
+        find(NEW, lake)
+    assert output(lake) == before
+    done = {d.operator: d for d in upgraded(NEW, lake)}
+    assert {name for name, d in done.items() if d.batches} == CHANGED, "unchanged operators are not touched"
+    shutil.copytree(ingested, tmp_path / "new")
+    find(NEW, Lake(tmp_path / "new"), 500)
+    new = [{**row, "version": 1} for row in of_version(output(lake), 2)]
+    assert new == [row for row in output(Lake(tmp_path / "new")) if row["operator"] in CHANGED]
+    # A new column is NULL in what was published before it.
+    assert of_version(output(lake), 1) == [{**row, "paid": None} for row in before]
+
+
+def test_both_are_current_never_and_one_always(lake: Lake) -> None:
+    upgraded(NEW, lake)
+    assert set(current(lake).values()) == {1}
+    find(OLD, lake)  # the old pipeline file goes on with the old version until then
+    assert {version.operator for version in cut_over(NEW, lake)} == CHANGED
+    assert current(lake) == {name: 2 if name in CHANGED else 1 for name in OLD.operators}
+    assert cut_over(NEW, lake) == []
+    assert {verified.verdict for verified in verify(NEW, lake)} == {Verdict.VALID}
+    cut_over(OLD, lake)  # and back
+    assert set(current(lake).values()) == {1}
+
+
+def test_a_version_that_lags_behind_is_not_cut_over_to(lake: Lake) -> None:
+    upgrade(lake, NEW, Graph(NEW, lake).admit, 0)
+    with pytest.raises(RepriseError, match=r"version 2 has come to event 0 of the log, and version 1"):
+        cut_over(NEW, lake)
+    assert set(current(lake).values()) == {1}
+
+
+def test_an_unknown_version_is_not_cut_over_to(lake: Lake) -> None:
+    with pytest.raises(RepriseError, match="is not in this lake yet"):
+        cut_over(NEW, lake)
+
+
+@pytest.mark.parametrize("after_sn", [1, 777, 1_999, 2_000])
+def test_a_version_may_begin_at_any_point_of_the_log(after_sn: int, lake: Lake) -> None:
+    upgraded(NEW, lake, after_sn, 300)
+    rows = of_version(output(lake), 2)
+    assert all(min(row["sns"]) > after_sn for row in rows if row["operator"] == "probing")
+    assert {verified.verdict for verified in verify(NEW, lake)} == {Verdict.VALID}
+
+
+def test_a_point_outside_of_the_log_is_refused(lake: Lake) -> None:
+    with pytest.raises(TrimmedEventNeeded, match="cannot begin after event 2,001"):
+        upgraded(NEW, lake, 2_001)
+
+
+def test_a_trimmed_log_can_only_be_replayed_from_where_it_begins(lake: Lake) -> None:
+    mark = trim(OLD, lake, Attempt(lake, "trim"))[0].upto
+    assert mark > 1_000
+    with pytest.raises(TrimmedEventNeeded, match="operator 'probing'"):
+        upgraded(NEW, lake)
+    assert {version.number for version in registry(lake).versions} == {1}
+    upgraded(NEW, lake, mark)
+    assert of_version(output(lake), 2)
+
+
+def test_a_trim_waits_for_the_version_that_is_being_computed(lake: Lake) -> None:
+    upgrade(lake, NEW, Graph(NEW, lake).admit, 100)
+    (done,) = trim(OLD, lake, Attempt(lake, "trim"))
+    assert (done.upto, done.held_by) == (100, "probing (version 2)")
+    upgraded(NEW, lake, 100)
+    assert {verified.verdict for verified in verify(NEW, lake)} <= {Verdict.VALID, Verdict.UNKNOWN}
+
+
+def test_an_upgrade_that_is_killed_goes_on(lake: Lake, tmp_path: Path) -> None:
+    undisturbed = Lake(tmp_path / "undisturbed")
+    shutil.copytree(lake.root, undisturbed.root)
+    upgraded(NEW, undisturbed)
+    upgrade(lake, NEW, Graph(NEW, lake).admit, 0)
+    FaultPlan(lake).allow()
+    for name in CHANGED:
+        FaultPlan(lake).arm(Fault("detect.saved", 1, name))
+    codes = [run_detection(NEW_TEXT, lake.root, 500) for _ in range(len(CHANGED) + 1)]
+    assert codes == [-signal.SIGKILL] * len(CHANGED) + [0]
+    assert output(lake) == output(undisturbed)
+
+
+def test_a_measure_may_not_change_its_type(lake: Lake) -> None:
+    other = parse_pipeline(
+        GRAPH.replace("loss: C.amount", "loss: C.type").replace(
+            "define: {P: loss > 1, Q: loss < P.loss}", "define: {P: loss > 'a', Q: loss < P.loss}"
+        ),
+        "graph.yaml",
+    )
+    with pytest.raises(RepriseError, match=r"'loss' is string, was double.*Give the measure a new name"):
+        upgraded(other, lake)
