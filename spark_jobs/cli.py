@@ -381,7 +381,7 @@ def explain(
     from spark_jobs.explain import explain as describe
     from spark_jobs.explain import operator_of_sql
     from spark_jobs.picture import draw
-    from spark_jobs.pipeline import expression_types, load_pipeline
+    from spark_jobs.pipeline import EVENT_LOG, expression_types, load_pipeline
 
     loaded = load_pipeline(pipeline)
     if operator is not None and sql is not None:
@@ -394,7 +394,8 @@ def explain(
     if svg is not None and len(chosen) > 1:
         names = ", ".join(built.name for built, _ in chosen)
         raise RepriseError(f"a picture shows one operator; choose one of {names} with --operator")
-    found = [describe(built, keys or None) for built, keys in chosen]
+    upstream = {name: [] if spec.inputs == [EVENT_LOG] else spec.inputs for name, spec in loaded.operators.items()}
+    found = [describe(built, keys or None, upstream.get(built.name, []) if sql is None else []) for built, keys in chosen]
     if as_json:
         for explanation in found:
             sys.stdout.write(json.dumps(explanation.as_dict()) + "\n")
@@ -523,7 +524,8 @@ def _replayed(done: Detected) -> list[object]:
 def _tell_detected(detected: list[Detected]) -> None:
     for done in detected:
         if done.batches:
-            say(f"{done.operator}: {done.events:,} events in {done.batches} batches, {done.matches:,} matches")
+            batches = "1 batch" if done.batches == 1 else f"{done.batches} batches"
+            say(f"{done.operator}: {done.events:,} events in {batches}, {done.matches:,} matches")
         else:
             say(f"{done.operator}: nothing new; the output covers all {done.resumed_at:,} events of the log")
 

@@ -35,7 +35,7 @@ from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.recovery.resume import Damage, Resumption, resume
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance, starting_at
-from spark_jobs.recovery.sets import stored_columns
+from spark_jobs.recovery.sets import EMPTY, stored_columns
 from spark_jobs.recovery.store import save
 from spark_jobs.runner import Runner
 from spark_jobs.tasks import match_task, packed, stamp_task, write_arrow
@@ -165,21 +165,23 @@ class Detection:
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
-        self._record(
-            "replay", "residual", savepoint.batch, events=savepoint.replayed, processed=savepoint.at.sn, read=savepoint.read
-        )
-        if savepoint.batch:
-            self.attempt.say(
-                f"{self.operator.name}: resumes after batch {savepoint.batch}, replays {savepoint.replayed:,} of "
-                f"{savepoint.read:,} processed events"
-            )
         reach = self.feed.next(savepoint, self.settings.batch_events)
         if reach is not None:
+            self._tell_replay(savepoint)
             self.runner.ready()  # start-up is no part of a batch
         while reach is not None:
             savepoint = self._batch(place, savepoint, reach, done)
             reach = self.feed.next(savepoint, self.settings.batch_events)
         return done
+
+    def _tell_replay(self, savepoint: Savepoint) -> None:
+        processed = {"events": savepoint.replayed, "processed": savepoint.read}
+        self._record("replay", "residual", savepoint.batch, **processed)
+        if savepoint.batch:
+            self.attempt.say(
+                f"{self.operator.name}: resumes after batch {savepoint.batch}, replays {savepoint.replayed:,} of "
+                f"{savepoint.read:,} processed events"
+            )
 
     def resumed(self, handle: DeltaTable) -> Resumption:
         """The savepoint to go on from; one that is damaged is made anew from an older one, shard by shard."""
@@ -198,9 +200,18 @@ class Detection:
             self.attempt.say(f"{self.operator.name}: {line}")
             self._record("repair", "savepoint", found.savepoint.batch, reason=line)
         self.feed.check(found.savepoint)
+        self._check_mode(found.savepoint)
         if found.remade:
             save(self.lake, found.savepoint, self.attempt.number)
         return found
+
+    def _check_mode(self, savepoint: Savepoint) -> None:
+        """Without v_skip every key has to say where it goes on, and with it only those that need to: the two do not mix."""
+        skipping = any(kept.skip != EMPTY for shard in savepoint.shards for kept in shard.kept)
+        if skipping and not self.settings.skip:
+            raise RepriseError(
+                f"{self.operator.name}: its savepoints were made with v_skip, so it cannot go on without. Nothing was changed."
+            )
 
     def _remade(self, damage: Damage) -> Savepoint:
         """Replay the missing shards up to the commit; their matches are published already and only counted."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,11 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(operator: Operator, keys: str | None = None) -> Explanation:
-    """Explain an operator; `keys` names what it is partitioned by, where that is more than one column."""
+def explain(operator: Operator, keys: str | None = None, upstream: Sequence[str] = ()) -> Explanation:
+    """Explain an operator; `keys` names what it is partitioned by, where that is more than one column.
+
+    `upstream` are its inputs, where it reads more than the log.
+    """
     keys = keys or operator.partition_by
     return Explanation(
         operator.name,
@@ -98,7 +101,7 @@ def explain(operator: Operator, keys: str | None = None) -> Explanation:
         tuple(_states(operator.automaton)),
         tuple(_predicates(operator)),
         tuple(sorted({name for name in operator.columns if name in operator.types} | set(keys.split(", ") if keys else ()))),
-        tuple(_matching(operator, keys)),
+        tuple(_matching(operator, keys, upstream)),
         tuple(_replay(operator)),
         tuple(_cautions(operator)),
     )
@@ -224,7 +227,11 @@ def _predicate_lines(predicates: tuple[PredicateLine, ...]) -> list[str]:
     return lines
 
 
-def _matching(operator: Operator, keys: str | None) -> Iterator[str]:
+def _matching(operator: Operator, keys: str | None, upstream: Sequence[str]) -> Iterator[str]:
+    if len(upstream) > 1:
+        yield f"Reads {_listed(list(upstream))} as one stream, in the order of the log; on a tie, in this order."
+    elif upstream:
+        yield f"Reads the complex events of {upstream[0]}, in their order."
     if operator.plain:
         yield "Completion array: for a plain sequence one pass backwards tells where each start ends; no runs are kept."
     else:
@@ -234,7 +241,7 @@ def _matching(operator: Operator, keys: str | None) -> Iterator[str]:
     if _undecided(operator) and not operator.every_row:
         whose = _listed(_undecided(operator), "or")
         yield f"No part of {whose} can be decided by a row alone, so every row reaches the matcher."
-    yield _parallel(operator, keys)
+    yield _parallel_over_a_graph(keys) if upstream else _parallel(operator, keys)
     yield _when_out(operator)
     if not operator.plain and not operator.all_runs and operator.after_match.consumes:
         yield "A match is also held back while an earlier start may still match, because that one would come first."
@@ -253,6 +260,12 @@ def _why_runs(operator: Operator) -> list[str]:
         "windows begin at rows": operator.window.kind in ("keyed", "opened"),
     }
     return [reason for reason, holds in reasons.items() if holds]
+
+
+def _parallel_over_a_graph(keys: str | None) -> str:
+    if keys:
+        return f"Parallel by {keys}: every task reads all complex events and keeps its own keys."
+    return "One stream: without PARTITION BY every event may matter to every match, so one task does all of it."
 
 
 def _parallel(operator: Operator, keys: str | None) -> str:
@@ -327,7 +340,7 @@ def _replay(operator: Operator) -> Iterator[str]:
         until = "; a key that falls silent keeps them" if window.by_rows else " or that much stream time has passed"
         yield f"All rows from the first window still open on are held, until it closes{until}."
     elif window.kind != "none" and window.overlapping and operator.after_match.consumes:
-        yield "Windows overlap and matches consume rows, so all used rows of open windows are held, also those of matches."
+        yield "Windows overlap and matches consume rows: a floor per key and stretch of windows says from where each goes on."
     elif window.kind != "none":
         yield "When a window closes, everything that only it held is released."
     if _timed(operator):

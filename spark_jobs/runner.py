@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from spark_jobs.lake.tables import Lake
 Task = Callable[[dict[str, Any]], dict[str, Any]]
 
 INLINE = "inline"
+TASK_TRIES = 4
 _ERROR = "reprise.error"
 # What a driver can do something about keeps its type on the way.
 _ERRORS: dict[str, type[Exception]] = {error.__name__: error for error in (TrimmedEventNeeded, FileNotFoundError)}
@@ -122,6 +124,11 @@ def _answer(text: str) -> dict[str, Any]:
     return answer
 
 
+def _with_tries(master: str) -> str:
+    """In local mode Spark takes the number of tries from the master's URL, and one if it is not there."""
+    return re.sub(r"^local\[([^,\]]+)\]$", rf"local[\1,{TASK_TRIES}]", master)
+
+
 def _log_file(lake: Lake, name: str) -> Path:
     return lake.root / "_logs" / f"spark-{name}.log"
 
@@ -159,7 +166,7 @@ def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> 
     temp = str(lake.scratch("spark"))
     settings = {
         "spark.app.name": name,
-        "spark.master": master,
+        "spark.master": _with_tries(master),
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -169,8 +176,8 @@ def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> 
         "spark.python.unix.domain.socket.enabled": str(len(temp) <= _LONGEST_SOCKET_FOLDER).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
-        # A task that fails for a reason in the data fails again: report it at once.
-        "spark.task.maxFailures": "1",
+        # A task that fails for a reason in the data answers and is not run again; one that was killed is, and only that one.
+        "spark.task.maxFailures": str(TASK_TRIES),
     }
     conf = SparkConf().setAll(list(settings.items()))
     log = _log_file(lake, name)

@@ -37,7 +37,7 @@ def test_all_dags_are_imported_without_an_error(airflow_home: Path) -> None:
     assert json.loads(errors.stdout.splitlines()[-1]) == [], errors.stdout
     listed = airflow(airflow_home, "dags", "list", "-o", "json", "--local")
     dags = {dag["dag_id"] for dag in json.loads(listed.stdout.splitlines()[-1])}
-    assert dags == {"ingest_events", "detect_patterns", "verify_output", "recovery_drill"}
+    assert dags == {"ingest_events", "detect_patterns", "verify_output", "recovery_drill", "trim_queues"}
 
 
 def test_ingest_detect_and_verify_run_one_after_the_other(airflow_home: Path, tmp_path: Path) -> None:
@@ -47,6 +47,7 @@ def test_ingest_detect_and_verify_run_one_after_the_other(airflow_home: Path, tm
         "ingest_events": {**common, "landing": str(small_log(tmp_path / "landing")), "master": "inline"},
         "detect_patterns": {**common, "batch_events": 500, "master": "inline"},
         "verify_output": common,
+        "trim_queues": {**common, "keep_hours": 0},
     }
     for dag, conf in confs.items():
         done = airflow(airflow_home, "dags", "test", dag, "--conf", json.dumps(conf))

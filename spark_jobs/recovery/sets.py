@@ -22,8 +22,8 @@ from spark_jobs.errors import SavepointDamaged
 from spark_jobs.recovery import varint
 
 ROARING, RANGES, COLUMNS = 1, 2, 3
-# A bitmap's head takes this much, and each run at least as much again as two bytes: below that there is nothing to compare.
-_SMALLEST_BITMAP = 24
+# What a bitmap takes at least: its head, two bytes for every run, or 8 KB for each 65,536 numbers. Below, nothing is compared.
+_HEAD, _BLOCK = 20, 8192
 
 
 def stored_numbers(numbers: Int64s) -> bytes:
@@ -98,7 +98,7 @@ def warm_up() -> None:
 def _smaller(ranges: Any, bitmap: Callable[[], BitMap64]) -> bytes:
     """Ranges, or the bitmap of the same numbers."""
     packed = _packed(RANGES, ranges)
-    if len(packed) <= _SMALLEST_BITMAP + ranges.size:
+    if len(packed) <= min(_HEAD + ranges.size, _BLOCK):
         return packed
     compressed = bitmap()
     compressed.run_optimize()

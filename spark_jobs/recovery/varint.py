@@ -73,7 +73,7 @@ def left(ranges: Any, low: int, high: int) -> Any:
         if r + 1 < ends.size:
             first = last + int(ranges[1 + 2 * r])
             last = first + int(ranges[2 + 2 * r])
-            ends[r], before = first - 1, last
+            ends[r], before = min(first - 1, high), last
         total += max(ends[r] - begins[r] + 1, 0)
     out = np.empty(total, np.int64)
     place = 0

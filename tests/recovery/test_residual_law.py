@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.recovery.savepoint import fresh_savepoint
+from spark_jobs.cep.arrays import NO_FLOORS
+from spark_jobs.recovery.savepoint import Savepoint, fresh_savepoint
 from spark_jobs.verify.reference import reference_events
 from tests.cep.cases import examples, problems, skip_refused
 from tests.cep.engine import in_batches, numbered, operator_of, step, table_of
@@ -74,3 +75,12 @@ def test_the_residual_lies_above_the_trim_mark_and_inside_the_processed_range(pr
     residual = savepoint.residuals[0].numbers
     assert all(0 < sn <= end_sn for sn in residual)
     assert all(residual.size == 0 or shard.kept[0].trim_sn >= residual.min() - 1 for shard in savepoint.shards)
+
+
+def test_without_floors_an_event_kept_for_one_window_would_match_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control: the floors are what keeps window 1 from using a3 twice."""
+    case, log = CONSUMED_IN_ONE_WINDOW
+    monkeypatch.setattr(Savepoint, "floors", NO_FLOORS)
+    wrong = in_batches(case, log, [4], 1)
+    assert (3, 5, 6) in [sns for _, y, _, sns, _, _ in wrong if y == 1]
+    assert wrong != complex_events(case, log)

@@ -1,0 +1,41 @@
+"""Tasks on Spark: one that is killed is run again, and only that one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_jobs.runner import Runner, _with_tries
+
+
+def task(payload: dict[str, Any]) -> dict[str, Any]:
+    """Counts its runs in a file, and dies in the first one if it is told to."""
+    runs = Path(payload["runs"])
+    with runs.open("a") as file:
+        file.write("run\n")
+    if payload["dies"] and len(runs.read_text().splitlines()) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"shard": payload["shard"]}
+
+
+def test_a_killed_worker_costs_its_own_shard_only(spark: Runner, tmp_path: Path) -> None:
+    payloads = [{"shard": shard, "dies": shard == 1, "runs": str(tmp_path / f"runs-{shard}")} for shard in range(3)]
+    assert spark.run(task, payloads) == [{"shard": shard} for shard in range(3)]
+    assert [len((tmp_path / f"runs-{shard}").read_text().splitlines()) for shard in range(3)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("master", "tried"),
+    [
+        ("local[2]", "local[2,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2,1]", "local[2,1]"),
+        ("spark://h:7077", "spark://h:7077"),
+    ],
+)
+def test_local_masters_try_tasks_again_too(master: str, tried: str) -> None:
+    assert _with_tries(master) == tried
