@@ -105,7 +105,8 @@ def recover(
 
     There is no other way to recover than to start: every start reads the last savepoint and replays its residual.
     """
-    from spark_jobs.detect import Graph, Settings, detect_versions
+    from spark_jobs.detect import Settings, detect_versions
+    from spark_jobs.graph import Graph
     from spark_jobs.lake.tables import Lake
     from spark_jobs.pipeline import load_pipeline
     from spark_jobs.plan import recovery_plan
@@ -180,7 +181,8 @@ def upgrade(
     An operator is changed if its pattern, window, key, measures or one of its inputs is. Run it as often as you like; then
     [bold]reprise cut-over[/bold].
     """
-    from spark_jobs.detect import Graph, Settings, detect_versions
+    from spark_jobs.detect import Settings, detect_versions
+    from spark_jobs.graph import Graph
     from spark_jobs.lake.tables import Lake
     from spark_jobs.pipeline import load_pipeline
     from spark_jobs.versions import upgrade as new_versions

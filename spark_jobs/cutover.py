@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_jobs.detect import Graph
 from spark_jobs.errors import RepriseError
+from spark_jobs.graph import Graph
 from spark_jobs.lake.outputs import committed_of
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline

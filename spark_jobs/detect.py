@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,18 +23,17 @@ from schemas import complex_events
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.matcher import Known, closing_windows
 from spark_jobs.cep.operator import Operator
-from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed, Slice, slices
 from spark_jobs.errors import FencedAttempt, RepriseError, TrimmedEventNeeded
-from spark_jobs.feeds import Feed, LogFeed, Reach, feed_of
+from spark_jobs.feeds import LogFeed, Reach
+from spark_jobs.graph import Graph
 from spark_jobs.lake.commit import Claim, add_file, claim
 from spark_jobs.lake.history import Attempt, fold
-from spark_jobs.lake.outputs import app_of, committed_of, numbers_of, open_outputs, output_folder, output_of
-from spark_jobs.lake.scan import EventLog, open_log
+from spark_jobs.lake.outputs import app_of, committed_of, numbers_of, output_folder
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.recovery.resume import Damage, Resumption, resume
-from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance, starting_at
+from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
 from spark_jobs.recovery.sets import EMPTY, stored_columns
 from spark_jobs.recovery.store import save
 from spark_jobs.runner import Runner
@@ -46,6 +45,8 @@ DEFAULT_BATCH_EVENTS = 1_000_000
 DEFAULT_SHARDS = 2
 # Fewer matches than this are stamped in the driver, in less time than a second Spark job takes to start (about 50 ms).
 SLICE_MATCHES = 50_000
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -96,47 +97,6 @@ def detect_versions(
         fold(graph.lake)
 
 
-@dataclass(frozen=True)
-class Graph:
-    """A pipeline over a lake: where every operator's input comes from."""
-
-    pipeline: Pipeline
-    lake: Lake
-
-    def open_log(self) -> EventLog:
-        return open_log(self.lake, self.pipeline.source.schema)
-
-    def open_outputs(self) -> DeltaTable:
-        return open_outputs(self.lake, self.pipeline.output_schema)
-
-    def feed(self, version: Version) -> Feed:
-        """What an operator version reads, as it is now."""
-        outputs = {}
-        if version.operators:
-            handle = self.open_outputs()
-            outputs = {name: output_of(self.lake, handle, name, number) for name, number in version.operators.items()}
-        inputs = self.pipeline.operators[version.operator].inputs
-        return feed_of(self.pipeline.built[version.operator], inputs, self.open_log(), outputs)
-
-    def beginning(self, version: Version, feed: Feed) -> Savepoint:
-        """The savepoint a first start recovers from: empty, after the point of the log that the version begins at."""
-        at = Instant()
-        if version.after_sn:
-            log = self.open_log()
-            if not log.trimmed_sn <= version.after_sn <= log.last_sn:
-                raise TrimmedEventNeeded(
-                    f"operator '{version.operator}' cannot begin after event {version.after_sn:,}: the log holds what lies "
-                    f"between {log.trimmed_sn:,} and {log.last_sn:,}. Nothing was changed."
-                )
-            at = Instant(log.stream_ts_at(version.after_sn), version.after_sn)
-        return starting_at(self.pipeline.built[version.operator], version.number, at, feed.edges(at))
-
-    def admit(self, version: Version) -> None:
-        """Refuse a version that would need what has been trimmed."""
-        feed = self.feed(version)
-        feed.check(self.beginning(version, feed))
-
-
 class Detection:
     """One attempt at one operator version."""
 
@@ -165,14 +125,26 @@ class Detection:
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
-        reach = self.feed.next(savepoint, self.settings.batch_events)
+        reach = self._next(savepoint)
         if reach is not None:
             self._tell_replay(savepoint)
             self.runner.ready()  # start-up is no part of a batch
         while reach is not None:
             savepoint = self._batch(place, savepoint, reach, done)
-            reach = self.feed.next(savepoint, self.settings.batch_events)
+            reach = self._next(savepoint)
         return done
+
+    def _next(self, savepoint: Savepoint) -> Reach | None:
+        return self._reading(savepoint, lambda: self.feed.next(savepoint, self.settings.batch_events))
+
+    def _reading(self, savepoint: Savepoint, read: Callable[[], Result]) -> Result:
+        """Files that are gone were trimmed meanwhile: what a savepoint still needs stands in others now."""
+        try:
+            return read()
+        except FileNotFoundError:
+            self.feed = self.graph.feed(self.version)
+            self.feed.check(savepoint)
+            return read()
 
     def _tell_replay(self, savepoint: Savepoint) -> None:
         processed = {"events": savepoint.replayed, "processed": savepoint.read}
@@ -282,13 +254,7 @@ class Detection:
         return following
 
     def _matched(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:
-        """Match all shards. Files that are gone were trimmed meanwhile: what is still needed stands in others now."""
-        try:
-            shards = self.runner.run(match_task, self._payloads(savepoint, reach, self.shards))
-        except FileNotFoundError:
-            self.feed = self.graph.feed(self.version)
-            self.feed.check(savepoint)
-            shards = self.runner.run(match_task, self._payloads(savepoint, reach, self.shards))
+        shards = self._reading(savepoint, lambda: self.runner.run(match_task, self._payloads(savepoint, reach, self.shards)))
         if not self.by_windows:
             self._check_all_read(savepoint, reach, sum(shard["read"] for shard in shards))
         return shards

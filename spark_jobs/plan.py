@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from spark_jobs.cep.arrays import Int64s
-from spark_jobs.detect import Graph
+from spark_jobs.graph import Graph
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.outputs import committed_of, output_of
 from spark_jobs.lake.scan import EventLog, any_between, row_group_ranges

@@ -22,8 +22,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from schemas import complex_events, event_log
 from spark_jobs.cep.arrays import Int64s
-from spark_jobs.detect import Graph
 from spark_jobs.errors import RepriseError
+from spark_jobs.graph import Graph
 from spark_jobs.lake.commit import add_file
 from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.outputs import committed_of, output_name, output_of, trimmed_of

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.detect import Graph, Settings, detect, detect_versions
+from spark_jobs.detect import Settings, detect, detect_versions
 from spark_jobs.generate import Recipe, generate
+from spark_jobs.graph import Graph
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import parse_pipeline

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.cutover import cut_over
-from spark_jobs.detect import Detected, Graph, Settings, detect_versions
+from spark_jobs.detect import Detected, Settings, detect_versions
 from spark_jobs.errors import RepriseError, TrimmedEventNeeded
 from spark_jobs.faults.plan import Fault, FaultPlan
+from spark_jobs.graph import Graph
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline, parse_pipeline

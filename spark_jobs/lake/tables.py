@@ -49,6 +49,11 @@ class Lake:
             Path(self.path(table)).mkdir(parents=True, exist_ok=True)
             DeltaTable.create(self.path(table), schema, mode="ignore", partition_by=list(partition_by))
         found = DeltaTable(self.path(table))
+        if found.metadata().partition_columns != list(partition_by):
+            raise RepriseError(
+                f"table '{table}' was laid out by another version of Reprise. Nothing was changed. Ingest and detect into a "
+                "new lake; the landing files are all it takes."
+            )
         if may_grow:
             return _with_columns(table, found, schema)
         _check_columns(table, found, schema)

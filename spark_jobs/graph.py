@@ -1,0 +1,58 @@
+"""A pipeline over a lake: where every operator version reads, and where it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from spark_jobs.cep.order import Instant
+from spark_jobs.errors import TrimmedEventNeeded
+from spark_jobs.feeds import Feed, feed_of
+from spark_jobs.lake.outputs import open_outputs, output_of
+from spark_jobs.lake.scan import EventLog, open_log
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.recovery.savepoint import Savepoint, starting_at
+from spark_jobs.versions import Version
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The operators of a pipeline and the tables they read and write."""
+
+    pipeline: Pipeline
+    lake: Lake
+
+    def open_log(self) -> EventLog:
+        return open_log(self.lake, self.pipeline.source.schema)
+
+    def open_outputs(self) -> DeltaTable:
+        return open_outputs(self.lake, self.pipeline.output_schema)
+
+    def feed(self, version: Version) -> Feed:
+        """What an operator version reads, as it is now."""
+        outputs = {}
+        if version.operators:
+            handle = self.open_outputs()
+            outputs = {name: output_of(self.lake, handle, name, number) for name, number in version.operators.items()}
+        inputs = self.pipeline.operators[version.operator].inputs
+        return feed_of(self.pipeline.built[version.operator], inputs, self.open_log(), outputs)
+
+    def beginning(self, version: Version, feed: Feed) -> Savepoint:
+        """The savepoint a first start recovers from: empty, after the point of the log that the version begins at."""
+        at = Instant()
+        if version.after_sn:
+            log = self.open_log()
+            if not log.trimmed_sn <= version.after_sn <= log.last_sn:
+                raise TrimmedEventNeeded(
+                    f"operator '{version.operator}' cannot begin after event {version.after_sn:,}: the log holds what lies "
+                    f"between {log.trimmed_sn:,} and {log.last_sn:,}. Nothing was changed."
+                )
+            at = Instant(log.stream_ts_at(version.after_sn), version.after_sn)
+        return starting_at(self.pipeline.built[version.operator], version.number, at, feed.edges(at))
+
+    def admit(self, version: Version) -> None:
+        """Refuse a version that would need what has been trimmed."""
+        feed = self.feed(version)
+        feed.check(self.beginning(version, feed))
