@@ -1,8 +1,9 @@
 """What v_skip saves through Spark: the first batch after a restart, with a log of 10 million events of which half lie above
 SN_trim, because some keys are so rare that their unfinished runs stay until WITHIN ends them.
 
-Two lakes share one event log; one was detected with v_skip, the other without. Both restart at the same place, in turns, on a
-runner that is warm, again and again: before each restart the tables are put back to what they were.
+Two lakes with the same log; one was detected with v_skip, the other without, and each log was trimmed to what its savepoints
+need, as an upstream backup is. Both restart at the same place, in turns, on a runner that is warm, again and again: before each
+restart the tables are put back to what they were.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline, parse_pipeline
 from spark_jobs.runner import Runner, open_runner
+from spark_jobs.trim import Trimmed, trim
 
 EVENTS, NEW = 10_000_000, 100_000  # NEW: those that come after the restart
 KEYS, RARE = 10_000, 100
@@ -48,6 +50,7 @@ class Side:
 
     lake: Lake
     skip: bool
+    trimmed: Trimmed | None = None
     recoveries: list[Recovery] = field(default_factory=list)
 
     @property
@@ -57,6 +60,11 @@ class Side:
     @property
     def whole(self) -> float:
         return statistics.median(recovery.whole for recovery in self.recoveries)
+
+    @property
+    def backup(self) -> int:
+        """Events that were left in the log."""
+        return self.trimmed.events - self.trimmed.removed if self.trimmed else 0
 
     @property
     def replayed(self) -> int:
@@ -77,7 +85,8 @@ def compared(master: str, shape: Shape, new: int, within: str, rounds: int) -> l
         with open_runner(master, Lake(root / "spark"), "bench") as runner:
             _until_the_failure(pipeline, runner, (on, off), Shape(shape.events - new, shape.keys, shape.rare))
             above = 1 - _trim_sn(off.lake) / (shape.events - new)
-            make_log(pipeline, on.lake, Shape(new, shape.keys, shape.rare))
+            for side in (on, off):
+                make_log(pipeline, side.lake, Shape(new, shape.keys, shape.rare))
             for round_ in range(rounds + 1):
                 for side in (on, off):
                     _restart(pipeline, runner, side, warm=round_ > 0)
@@ -87,10 +96,10 @@ def compared(master: str, shape: Shape, new: int, within: str, rounds: int) -> l
 def _until_the_failure(pipeline: Pipeline, runner: Runner, sides: tuple[Side, Side], shape: Shape) -> None:
     on, off = sides
     make_log(pipeline, on.lake, shape)
-    off.lake.root.mkdir()
-    Path(off.lake.path("event_log")).symlink_to(on.lake.path("event_log"))
+    shutil.copytree(on.lake.path("event_log"), off.lake.path("event_log"))
     for side in sides:
         detect(pipeline, side.lake, runner, Attempt(side.lake, "bench"), Settings(skip=side.skip))
+        (side.trimmed,) = trim(pipeline, side.lake, Attempt(side.lake, "trim"))
         for table in ("complex_events", "savepoints"):
             shutil.copytree(side.lake.path(table), _copy(side.lake, table))
 
@@ -127,6 +136,8 @@ def _bars(on: Side, off: Side, above: float, events: int) -> list[Bar]:
         Bar(f"{name}: fewer events replayed", 1 - on.replayed / off.replayed, 0.9, unit="%"),
         Bar(f"{name}: .. with v_skip", on.replayed),
         Bar(f"{name}: .. without", off.replayed),
+        Bar(f"{name}: events left in the trimmed log with v_skip", on.backup),
+        Bar(f"{name}: .. without", off.backup),
         Bar(f"{name}: share of the log above SN_trim at the failure", above, 0.5, unit="%"),
         Bar(f"{name}: both with the same complex events (1: equal)", float(on.output().equals(off.output())), 1),
         Bar(f"{name}: .. complex events", on.output().num_rows),

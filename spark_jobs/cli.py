@@ -414,7 +414,7 @@ def explain(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which bars to measure: loop or engine.")],
+    name: Annotated[str, typer.Argument(help="Which bars to measure: loop, engine or savepoints.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per bar.")] = False,
     master: Master = LOCAL,
 ) -> None:

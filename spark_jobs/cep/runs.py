@@ -145,9 +145,8 @@ def find_runs(
     floor_count = 0
     needed_until = np.empty(rows.sn.size if split.report_floors == FLOORS_NEEDED else 0, np.int64)
     for key in range(rows.offsets.size - 1):
-        begin, end = rows.offsets[key], rows.offsets[key + 1]
-        if not on_grid:
-            begin = _floor(rows, floors, key, NO_ROW, begin, end)
+        first, end = rows.offsets[key], rows.offsets[key + 1]
+        begin = first if on_grid else _floor(rows, floors, key, NO_ROW, first, end)
         open_count = 0
         keep_from = end  # windows that begin at a row: everything from the first open one on
         low, high, number = begin, begin, split.first_window
@@ -168,8 +167,8 @@ def find_runs(
                     out = _expire(rows, tables, rule, progress, now, nodes, n, out, number, due)
                     interest, every_row, due = _interest(tables, rule, now, n)
                 bits = rows.bits[i]
-                first = rule.at_start and i == low
-                starts = (any_start or (bits & start_bits) != 0) and (first or not rule.at_start)
+                at_first = rule.at_start and i == low
+                starts = (any_start or (bits & start_bits) != 0) and (at_first or not rule.at_start)
                 if starts or every_row or (bits & interest) != 0:
                     nodes = _room(nodes, n, rule, tables)
                     n[_CHANGED] = n[_READY] = 0
@@ -183,9 +182,9 @@ def find_runs(
                     if n[_READY] != 0:
                         out = _release(rows, rule, progress, now, nodes, n, out, number, rows.ts[i], rows.sn[i])
                     interest, every_row, due = _interest(tables, rule, now, n)
-                elif not first:
+                elif not at_first:
                     continue
-                if first or n[_CHANGED] != 0:
+                if at_first or n[_CHANGED] != 0:
                     used[n[_USED]] = i
                     n[_USED] += 1
                 if n[_RUNS] == 0:
@@ -223,7 +222,7 @@ def find_runs(
                 low += split.slide if split.kind == PER_KEY else 1
         if split.kind != NO_WINDOW:
             held[keep_from:end] = True
-        if split.report_floors and not on_grid and begin < end:
+        if split.report_floors and not on_grid and first < end:  # also of a key of which nothing was matched again
             opened[0, 0], opened[0, 1] = NO_ROW, rows.sn[keep_from] if keep_from < end else progress.end_sn + 1
             open_count = 1
         if open_count:

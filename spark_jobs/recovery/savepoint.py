@@ -197,4 +197,7 @@ def _kept(held: Int64s, context: Int64s, end_sn: int, *, skip: bool) -> Kept:
 def _union(parts: Sequence[Int64s]) -> Int64s:
     if len(parts) == 1:
         return parts[0]
-    return np.unique(np.concatenate(parts)) if parts else NO_NUMBERS
+    # Of millions, np.unique takes ten times as long.
+    joined: Int64s = np.sort(np.concatenate([NO_NUMBERS, *parts]), kind="stable")
+    distinct: Int64s = joined[np.diff(joined, prepend=-1) != 0]
+    return distinct

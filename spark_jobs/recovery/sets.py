@@ -22,8 +22,6 @@ from spark_jobs.errors import SavepointDamaged
 from spark_jobs.recovery import varint
 
 ROARING, RANGES, COLUMNS = 1, 2, 3
-# What a bitmap takes at least: its head, two bytes for every run, or 8 KB for each 65,536 numbers. Below, nothing is compared.
-_HEAD, _BLOCK = 20, 8192
 
 
 def stored_numbers(numbers: Int64s) -> bytes:
@@ -98,7 +96,7 @@ def warm_up() -> None:
 def _smaller(ranges: Any, bitmap: Callable[[], BitMap64]) -> bytes:
     """Ranges, or the bitmap of the same numbers."""
     packed = _packed(RANGES, ranges)
-    if len(packed) <= min(_HEAD + ranges.size, _BLOCK):
+    if len(packed) <= varint.least_bitmap(ranges):
         return packed
     compressed = bitmap()
     compressed.run_optimize()

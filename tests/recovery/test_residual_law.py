@@ -28,6 +28,12 @@ CONSUMED_IN_ONE_WINDOW = (
     [Event(sn, sn, "x", letter) for sn, letter in enumerate("abacbc", 1)],
 )
 
+# Nothing of key x is matched again in the batch of y3, and still x has to say where it goes on: x2 is replayed for PREV.
+SILENT_KEY = (
+    Case("A", "keyed", size=1, slide=2, all_runs=True, define={"A": "letters LIKE '%a%' AND (v > PREV(v))"}),
+    [Event(sn, 0, key, "a", v, "") for sn, key, v in ((1, "x", None), (2, "x", 0), (3, "y", None), (4, "x", 1))],
+)
+
 
 @settings(max_examples=examples(2500), deadline=None)
 @given(problems(complete=False), CUTS, st.integers(1, 2))
@@ -41,6 +47,7 @@ def test_any_cut_into_batches_gives_the_oracles_complex_events(problem: Problem,
 @settings(max_examples=examples(1000), deadline=None)
 @given(problems(complete=False), CUTS, st.integers(1, 2))
 @example(CONSUMED_IN_ONE_WINDOW, [4], 1)
+@example(SILENT_KEY, list(range(1, 25)), 1)
 def test_replaying_everything_above_the_trim_mark_gives_them_too(problem: Problem, cuts: list[int], shards: int) -> None:
     """The base method, without v_skip: more is replayed than was used, and nothing may come of it."""
     case, log = problem
