@@ -44,7 +44,10 @@ BatchEvents = Annotated[int, typer.Option("--batch-events", min=1, help="Events 
 Shards = Annotated[int, typer.Option(min=1, help="Parallel tasks per micro-batch. Does not change the result.")]
 
 LOCAL = "local[2]"
-_KILL = "PHASE@BATCH: SIGKILL the driver there, once; may be given several times. [dim]\\[default: detect.saved@3][/dim]"
+_KILL = (
+    "PHASE@BATCH, or PHASE@BATCH:OPERATOR: SIGKILL the driver there, once; may be given several times. "
+    "[dim]\\[default: detect.saved@3][/dim]"
+)
 
 
 @app.command()
@@ -137,7 +140,7 @@ def trim(
         int, typer.Option(min=0, help="Delete files that were trimmed at least so long ago; others may be reading them.")
     ] = 1,
     retire: Annotated[
-        list[str] | None, typer.Option(help="An operator that is not wanted any more: do not wait for it.")
+        list[str] | None, typer.Option(help="NAME, or NAME:VERSION, that is not wanted any more: do not wait for it.")
     ] = None,
 ) -> None:
     """Remove events that every operator has read and none needs any more; what is still needed stays.
@@ -150,28 +153,37 @@ def trim(
     from spark_jobs.pipeline import load_pipeline
     from spark_jobs.trim import trim as run_trim
     from spark_jobs.trim import vacuum
+    from spark_jobs.versions import registry, retirable
     from spark_jobs.versions import retire as let_go
 
     loaded, target = load_pipeline(pipeline), Lake(_existing(lake))
-    if plan and retire:
-        raise RepriseError("--plan changes nothing and --retire does; give one of the two")
-    for name in retire or []:
-        let_go(target, name)
-        say(f"retired {name}: trims do not wait for it, its output stays")
-    done = run_trim(loaded, target, Attempt(target, "trim", say), dry_run=plan)
+    without = [version for name in retire or [] for version in retirable(registry(target), loaded, name)]
+    if not plan:
+        for name in retire or []:
+            let_go(target, loaded, name)
+            say(f"retired {name}: trims do not wait for it any more, its output stays")
+    done = run_trim(loaded, target, Attempt(target, "trim", say), dry_run=plan, without=without)
+    if not done:
+        say("nothing to trim: no operator has read anything yet")
+        return
     columns = ["queue", "events", "trimmed", "left", "acknowledged up to", "held by", "files replaced"]
     rows: list[list[object]] = [[d.queue, d.events, d.removed, d.events - d.removed, d.upto, d.held_by, d.files] for d in done]
     table("what would be trimmed" if plan else "trimmed", columns, rows)
     if not plan:
         deleted = vacuum(target, keep_hours)
-        say(f"deleted {deleted:,} files that were trimmed {keep_hours} hours ago or earlier")
+        say(f"deleted {deleted:,} files that were trimmed {keep_hours} h ago or earlier")
 
 
 @app.command()
 def upgrade(
     pipeline: PipelineFile,
     lake: LakeDir,
-    from_: Annotated[int, typer.Option("--from", min=0, help="Begin after this SN of the log; 0: with its first event.")] = 0,
+    from_: Annotated[
+        int | None, typer.Option("--from", min=0, help="Begin after this SN of the log; otherwise with its first event.")
+    ] = None,
+    again: Annotated[
+        list[str] | None, typer.Option(help="An operator to begin another version of, although it was not changed.")
+    ] = None,
     batch_events: BatchEvents = 1_000_000,
     shards: Shards = 2,
     master: Master = LOCAL,
@@ -188,12 +200,13 @@ def upgrade(
     from spark_jobs.versions import upgrade as new_versions
 
     graph = Graph(load_pipeline(pipeline), Lake(_existing(lake)))
-    versions = new_versions(graph.lake, graph.pipeline, graph.admit, from_)
-    ahead = [version for version in versions.values() if not version.current]
-    for version in ahead:
-        say(f"{version.operator}: version {version.number}, beginning after event {version.after_sn:,}, is not current yet")
-    if not ahead:
-        say("no operator was changed; what the lake has is what the pipeline file says")
+    versions = new_versions(graph.lake, graph.pipeline, graph.admit, from_, again or [])
+    for version in versions.values():
+        if not version.current:
+            begins = f"version {version.number} begins after event {version.after_sn:,}"
+            say(f"{version.operator}: {begins}; 'reprise cut-over' makes it the current one")
+    if all(version.current for version in versions.values()):
+        say("no operator was changed: the versions of the pipeline file are the current ones")
     with _job(pipeline, lake, master, "detect") as job:
         _tell_detected(detect_versions(graph, versions, job.runner, job.attempt, Settings(batch_events, shards)))
 
@@ -267,7 +280,9 @@ def verify(
             [f.property, f.verdict.value, f.count, f.note or _first(f.examples)] for f in result.findings
         ]
         table(f"{result.operator}: {result.verdict.value}", ["property", "verdict", "found", "note"], rows)
-        say(f"verdict on {result.operator}: {result.verdict.value}, {result.matches:,} matches in {result.events:,} events")
+        since = f" after event {result.after_sn:,}" if result.after_sn else ""
+        events = result.events - result.after_sn
+        say(f"verdict on {result.operator}: {result.verdict.value}, {result.matches:,} matches in {events:,} events{since}")
     raise typer.Exit(worst(result.verdict for result in results).exit_code)
 
 

@@ -14,8 +14,9 @@ from spark_jobs.versions import cut_over as make_current
 def cut_over(pipeline: Pipeline, lake: Lake) -> list[Version]:
     """Make the versions of the pipeline file current. A reader of the current versions sees the old ones, or all new ones."""
     known, handle = registry(lake), Graph(pipeline, lake).open_outputs()
+    matched = known.matching(pipeline)
     for name in pipeline.order:
-        version, current = known.of(name, pipeline.fingerprint(name)), known.current(name)
+        version, current = matched.get(name), known.current(name)
         if version is None:
             raise RepriseError(
                 f"operator '{name}' as the pipeline file defines it is not in this lake yet. Nothing was changed. "

@@ -87,6 +87,11 @@ def detect_versions(
     graph: Graph, versions: dict[str, Version], runner: Runner, attempt: Attempt, settings: Settings
 ) -> list[Detected]:
     scratch = graph.lake.scratch(f"detect-{attempt.number}")
+    for version in versions.values():
+        if not version.current:
+            attempt.say(
+                f"{version.operator}: version {version.number} is not the current one; 'reprise cut-over' makes it that"
+            )
     try:
         return [Detection(graph, versions[name], runner, attempt, settings, scratch).run() for name in graph.pipeline.order]
     except FencedAttempt as error:
@@ -187,7 +192,15 @@ class Detection:
 
     def _remade(self, damage: Damage) -> Savepoint:
         """Replay the missing shards up to the commit; their matches are published already and only counted."""
-        self.feed.check(damage.base)
+        try:
+            self.feed.check(damage.base)
+        except TrimmedEventNeeded as error:
+            raise TrimmedEventNeeded(
+                f"the savepoint of operator '{self.operator.name}', batch {damage.committed.batch}, is damaged "
+                f"({damage.problems[0]}), and what it would take to make it anew was trimmed. What was published is right and "
+                "stays; nothing was changed. Begin another version: reprise upgrade PIPELINE --lake LAKE "
+                f"--again {self.operator.name} --from SN"
+            ) from error
         self.runner.ready()
         reach = self.feed.until(damage.base, damage.committed.at)
         payloads = self._payloads(damage.base, reach, damage.shards)

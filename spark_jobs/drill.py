@@ -19,7 +19,7 @@ from typing import Any
 
 from spark_jobs.console import OUT, PROGRESS_FILE
 from spark_jobs.errors import RepriseError
-from spark_jobs.faults.plan import parse_fault
+from spark_jobs.faults.plan import check_fault, parse_fault
 from spark_jobs.pipeline import load_pipeline
 from spark_jobs.steps import POISON, VERDICTS, drill_steps
 from spark_jobs.verify.verdict import Verdict
@@ -46,9 +46,9 @@ class Drill:
 
 def run_drill(drill: Drill) -> int:
     """Run a drill and show it while it runs; the exit code is the verdict's."""
-    load_pipeline(drill.pipeline)
-    for fault in drill.kill:
-        parse_fault(fault)
+    pipeline = load_pipeline(drill.pipeline)
+    for text in drill.kill:
+        check_fault(parse_fault(text), list(pipeline.operators))
     if drill.landing is not None and not drill.landing.is_dir():
         raise RepriseError(f"landing folder {drill.landing} does not exist")
     folder = _new_folder(drill)
@@ -102,6 +102,7 @@ def _through_airflow(drill: Drill, folder: Path) -> int:
         "landing": str(drill.landing.resolve()) if drill.landing else "",
         "phase": fault.phase,
         "batch": fault.batch,
+        "operator": fault.operator or "",
         "events": drill.events,
         "batch_events": drill.batch_events,
         "master": drill.master,

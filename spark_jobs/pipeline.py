@@ -69,6 +69,8 @@ def _truth(text: Any) -> Any:
 
 
 def _one_or_more(value: Any) -> Any:
+    if value is None:
+        raise ValueError("is empty; write event_log, the name of an operator, or a list of names")
     return [value] if isinstance(value, str) else value
 
 

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from spark_jobs.cep.arrays import Int64s
+from spark_jobs.errors import TrimmedEventNeeded
 from spark_jobs.graph import Graph
 from spark_jobs.lake.history import read_history
-from spark_jobs.lake.outputs import committed_of, output_of
+from spark_jobs.lake.outputs import Committed, committed_of, output_of
 from spark_jobs.lake.scan import EventLog, any_between, row_group_ranges
 from spark_jobs.pipeline import EVENT_LOG
 from spark_jobs.recovery.savepoint import Savepoint
-from spark_jobs.recovery.store import find
+from spark_jobs.recovery.store import Found, find
 from spark_jobs.versions import Version
 
 # Until this lake has a history of its own: what two cores of a small machine do, and what a batch costs at least.
@@ -36,7 +37,7 @@ class ShardPlan:
     shard: str
     batch: int  # of the savepoint; 0: there is none, it begins
     seed: str
-    trim_sn: int
+    trim_sn: str  # of several inputs: of each
     replay: int
     processed: int
     savepoint_bytes: int
@@ -68,16 +69,31 @@ def _operator_plan(graph: Graph, version: Version, rate: float, fixed: float) ->
     found = find(graph.lake, version.operator, version.number, committed.batch)
     stored = found.of(committed)
     if stored is None or not stored.whole:
-        older = find(graph.lake, version.operator, version.number).before(committed)
-        base = next((s.savepoint.batch for s in older if s.whole), 0)
-        begin = f"batch {base}" if base else "the beginning"
-        note = f"{'; '.join(found.problems) or 'no savepoint'}: first made anew from {begin}"
-        return OperatorPlan(version.operator, (), 0, committed.at.sn, 0, fixed, note)
+        return _plan_of_damage(graph, version, committed, found, rate, fixed)
     savepoint = stored.savepoint
     bytes_ = _bytes_to_read(graph, version, savepoint)
     seconds = fixed + savepoint.replayed / rate
     shards = tuple(_shard_plans(savepoint))
     return OperatorPlan(version.operator, shards, savepoint.replayed, savepoint.read, bytes_, seconds, "")
+
+
+def _plan_of_damage(
+    graph: Graph, version: Version, committed: Committed, found: Found, rate: float, fixed: float
+) -> OperatorPlan:
+    """The savepoint has to be made anew first: from an older one, from the beginning, or not at all."""
+    feed = graph.feed(version)
+    older = find(graph.lake, version.operator, version.number).before(committed)
+    base = next((s.savepoint for s in older if s.whole), None) or graph.beginning(version, feed)
+    problem = "; ".join(found.problems) or "it has no savepoint"
+    try:
+        feed.check(base)
+    except TrimmedEventNeeded:
+        note = f"{problem}: cannot be made anew, what that takes was trimmed"
+        return OperatorPlan(version.operator, (), 0, committed.at.sn, 0, 0.0, note)
+    replay = base.replayed + committed.at.sn - base.at.sn
+    begin = f"batch {base.batch}" if base.batch else "the beginning"
+    note = f"{problem}: first made anew from {begin}"
+    return OperatorPlan(version.operator, (), replay, committed.at.sn, 0, fixed + replay / rate, note)
 
 
 def _shard_plans(savepoint: Savepoint) -> list[ShardPlan]:
@@ -88,7 +104,10 @@ def _shard_plans(savepoint: Savepoint) -> list[ShardPlan]:
             shard=f"{shard.shard} of {shard.shards}",
             batch=savepoint.batch,
             seed=f"{savepoint.seed.x}:{savepoint.seed_y}",
-            trim_sn=min(kept.trim_sn for kept in shard.kept),
+            trim_sn=", ".join(
+                f"{kept.trim_sn:,}" if len(savepoint.edges) == 1 else f"{edge.name} {kept.trim_sn:,}"
+                for kept, edge in zip(shard.kept, savepoint.edges, strict=True)
+            ),
             replay=sum(kept.needed(edge.end).size for kept, edge in zip(shard.kept, savepoint.edges, strict=True)),
             processed=savepoint.read,
             savepoint_bytes=shard.bytes,

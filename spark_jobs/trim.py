@@ -9,7 +9,7 @@ when nobody can be reading them any more.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from spark_jobs.recovery.savepoint import Savepoint
 from spark_jobs.recovery.store import find
 from spark_jobs.staging import write_log_file
 from spark_jobs.tasks import write_complex_events
-from spark_jobs.versions import Registry, Version, registry
+from spark_jobs.versions import LOG_VERSION, Version, registry
 
 # A file is written anew only if that frees at least this share of it; otherwise every trim would copy the whole log.
 WORTH_IT = 0.5
@@ -83,13 +83,19 @@ class _File:
     rename: Callable[[int, int], str]  # the new name, from the first and last number left
 
 
-def trim(pipeline: Pipeline, lake: Lake, attempt: Attempt, *, dry_run: bool = False) -> list[Trimmed]:
-    """Trim the event log, and the complex events of operators that the pipeline does not keep."""
+def trim(
+    pipeline: Pipeline, lake: Lake, attempt: Attempt, *, dry_run: bool = False, without: Sequence[Version] = ()
+) -> list[Trimmed]:
+    """Trim the event log, and the complex events of operators that the pipeline does not keep.
+
+    `without` are versions that are not waited for, as if they were retired.
+    """
     try:
         queues = [name for name in pipeline.order if not pipeline.operators[name].keep and pipeline.consumers(name)]
-        done = [_trim_log(pipeline, lake, attempt, dry_run)]
+        done = [_trim_log(pipeline, lake, attempt, dry_run, without)]
         for name in queues:
-            done += [_trim_output(pipeline, lake, attempt, version, dry_run) for version in registry(lake).living(name)]
+            for version in registry(lake).living(name):
+                done.append(_trim_output(pipeline, lake, attempt, version, dry_run, without))
         return [trimmed for trimmed in done if trimmed is not None]
     finally:
         fold(lake)
@@ -105,15 +111,24 @@ def vacuum(lake: Lake, hours: int) -> int:
     return gone
 
 
-def acknowledged(lake: Lake, handle: DeltaTable, known: Registry, queue: str, number: int = 0) -> list[Acknowledged]:
-    """What the living consumers of a queue say, also those that the pipeline file does not name any more."""
+def acknowledged(
+    graph: Graph, handle: DeltaTable, queue: str, number: int = LOG_VERSION, without: Sequence[Version] = ()
+) -> list[Acknowledged]:
+    """What the living consumers of a queue say: also those that the pipeline file does not name any more, and those that it
+    names and that have not run yet."""
+    known = registry(graph.lake)
     readers = [
         version
         for name in sorted({version.operator for version in known.versions})
         for version in known.living(name)
-        if (queue in version.inputs and (queue == EVENT_LOG or version.inputs[queue] == number))
+        if version.inputs.get(queue) == number and version not in without
     ]
-    return [_acknowledged(lake, handle, version, queue) for version in readers]
+    matched = known.matching(graph.pipeline)
+    waiting = [name for name in graph.pipeline.consumers(queue) if name not in matched]
+    return [
+        *(_acknowledged(graph.lake, handle, version, queue) for version in readers),
+        *(Acknowledged(f"{name} (as the file has it, it has not run yet)", 0, np.empty(0, np.int64)) for name in waiting),
+    ]
 
 
 def _acknowledged(lake: Lake, handle: DeltaTable, version: Version, queue: str) -> Acknowledged:
@@ -137,13 +152,13 @@ def _acknowledged(lake: Lake, handle: DeltaTable, version: Version, queue: str) 
     )
 
 
-def _trim_log(pipeline: Pipeline, lake: Lake, attempt: Attempt, dry_run: bool) -> Trimmed | None:
+def _trim_log(pipeline: Pipeline, lake: Lake, attempt: Attempt, dry_run: bool, without: Sequence[Version]) -> Trimmed | None:
     graph = Graph(pipeline, lake)
     queue = _Queue(EVENT_LOG, "event_log", "sn", TRIMMED_SN, pipeline.source.schema, event_log.PARTITION_BY, write_log_file)
 
     def files() -> tuple[DeltaTable, list[_File], list[Acknowledged]]:
         log = graph.open_log()
-        found = acknowledged(lake, graph.open_outputs(), registry(lake), EVENT_LOG)
+        found = acknowledged(graph, graph.open_outputs(), EVENT_LOG, without=without)
         # The name says which SNs were numbered together, and goes on saying so when some of them are gone.
         listed = [
             _File(f.path, {"bucket": str(f.bucket)}, lambda _, __, f=f: file_name(f.first_sn, f.last_sn, attempt.number))  # type: ignore[misc]  # a default binds the loop's file
@@ -154,7 +169,9 @@ def _trim_log(pipeline: Pipeline, lake: Lake, attempt: Attempt, dry_run: bool) -
     return _trimmed(lake, queue, files, attempt, dry_run)
 
 
-def _trim_output(pipeline: Pipeline, lake: Lake, attempt: Attempt, version: Version, dry_run: bool) -> Trimmed | None:
+def _trim_output(
+    pipeline: Pipeline, lake: Lake, attempt: Attempt, version: Version, dry_run: bool, without: Sequence[Version]
+) -> Trimmed | None:
     graph, operator, number = Graph(pipeline, lake), version.operator, version.number
     schema, partition = pipeline.output_schema, {"operator": operator, "version": str(number)}
 
@@ -167,7 +184,7 @@ def _trim_output(pipeline: Pipeline, lake: Lake, attempt: Attempt, version: Vers
             _File(file.path, partition, lambda first, last, k=k: output_name(first, last, 0, attempt.number, k))  # type: ignore[misc]  # as above
             for k, file in enumerate(output_of(lake, handle, operator, number).files)
         ]
-        return handle, listed, acknowledged(lake, handle, registry(lake), operator, number)
+        return handle, listed, acknowledged(graph, handle, operator, number, without)
 
     queue = _Queue(
         operator, "complex_events", "ordinal", trimmed_of(operator, number), schema, complex_events.PARTITION_BY, write

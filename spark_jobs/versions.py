@@ -17,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from schemas import versions
-from spark_jobs.errors import RepriseError
+from spark_jobs.errors import RepriseError, suggest
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
 
@@ -37,6 +37,7 @@ class Version:
     after_sn: int
     inputs: Mapping[str, int]  # the version of every operator it reads; the log has none
     current: bool
+    superseded: bool = False  # it was current once
     retired: bool = False
 
     @property
@@ -51,29 +52,45 @@ class Registry:
     handle: DeltaTable
     versions: tuple[Version, ...]
 
-    def of(self, operator: str, fingerprint: str) -> Version | None:
-        """The newest version with this meaning: an operator changed back and forth has two of them."""
-        mine = [v for v in self.versions if (v.operator, v.fingerprint) == (operator, fingerprint) and not v.retired]
-        return max(mine, key=lambda v: (v.current, v.number), default=None)
+    def matching(self, pipeline: Pipeline) -> dict[str, Version]:
+        """The version of every operator that the pipeline file defines; one that is not there has none yet."""
+        found: dict[str, Version] = {}
+        for name in pipeline.order:
+            version = self.match(pipeline, name, found)
+            if version is not None:
+                found[name] = version
+        return found
+
+    def match(self, pipeline: Pipeline, name: str, upstream: Mapping[str, Version]) -> Version | None:
+        """The newest version of an operator with the meaning it has in the file, and that reads those versions."""
+        fingerprint = pipeline.fingerprint(name)
+        inputs = {i: LOG_VERSION if i == EVENT_LOG else _number(upstream.get(i)) for i in pipeline.operators[name].inputs}
+        mine = [v for v in self.of(name) if not v.retired and v.fingerprint == fingerprint and v.inputs == inputs]
+        return max(mine, key=lambda v: v.number, default=None)
+
+    def of(self, operator: str) -> list[Version]:
+        return [v for v in self.versions if v.operator == operator]
 
     def current(self, operator: str) -> Version | None:
         return next((v for v in self.versions if v.operator == operator and v.current), None)
 
     def living(self, operator: str) -> list[Version]:
-        """The current version, and those that are being computed to follow it."""
-        current = self.current(operator)
-        mine = [v for v in self.versions if v.operator == operator and not v.retired]
-        return [v for v in mine if current is None or v.number >= current.number]
+        """The current version, and those that are being computed to follow it; not one that another has followed."""
+        return [v for v in self.of(operator) if not v.retired and (v.current or not v.superseded)]
 
     def next_number(self, operator: str) -> int:
-        return max((v.number for v in self.versions if v.operator == operator), default=0) + 1
+        return max((v.number for v in self.of(operator)), default=0) + 1
+
+
+def _number(version: Version | None) -> int:
+    return version.number if version else -1
 
 
 def registry(lake: Lake) -> Registry:
     handle = lake.open("versions", versions.SCHEMA)
     rows = lake.read_version("versions", handle).sort_by("step").to_pylist()
     current = {row["operator"]: row["version"] for row in rows if row["kind"] == CURRENT}
-    retired = {(row["operator"], row["version"]) for row in rows if row["kind"] == RETIRED}
+    once, retired = ({(r["operator"], r["version"]) for r in rows if r["kind"] == kind} for kind in (CURRENT, RETIRED))
     return Registry(
         handle,
         tuple(
@@ -83,7 +100,8 @@ def registry(lake: Lake) -> Registry:
                 row["fingerprint"],
                 row["after_sn"],
                 json.loads(row["inputs"]),
-                current.get(row["operator"]) == row["version"],
+                current.get(row["operator"]) == row["version"] and (row["operator"], row["version"]) not in retired,
+                current.get(row["operator"]) != row["version"] and (row["operator"], row["version"]) in once,
                 (row["operator"], row["version"]) in retired,
             )
             for row in rows
@@ -94,65 +112,109 @@ def registry(lake: Lake) -> Registry:
 
 def resolve(lake: Lake, pipeline: Pipeline, admit: Admit) -> dict[str, Version]:
     """The version of every operator that the pipeline file defines. An operator that is new begins with the log."""
-    return _with_versions(lake, pipeline, admit, None)
+    while True:
+        known = registry(lake)
+        _refuse_changed(known, pipeline)
+        resolved, rows = _resolved(known, pipeline, admit, 0, ())
+        if not rows or _committed(known, rows):
+            return resolved
 
 
-def upgrade(lake: Lake, pipeline: Pipeline, admit: Admit, after_sn: int) -> dict[str, Version]:
-    """The same, where a changed operator becomes a new version that begins after an SN of the log."""
-    return _with_versions(lake, pipeline, admit, after_sn)
+def upgrade(
+    lake: Lake, pipeline: Pipeline, admit: Admit, after_sn: int | None, again: Sequence[str] = ()
+) -> dict[str, Version]:
+    """The same, where a changed operator becomes a new version that begins after an SN of the log.
 
-
-def changed(known: Registry, pipeline: Pipeline) -> list[str]:
-    """The operators whose definition, or that of what they read, no version has; those new to the lake are not among them."""
-    return [
-        name
-        for name in pipeline.order
-        if known.of(name, pipeline.fingerprint(name)) is None and any(v.operator == name for v in known.versions)
-    ]
+    So does one of `again`, which may be as it was. What reads a new version becomes one itself.
+    """
+    for name in again:
+        if name not in pipeline.operators:
+            raise RepriseError(f"the pipeline file has no operator '{name}'{suggest(name, list(pipeline.operators))}")
+    while True:
+        known = registry(lake)
+        resolved, rows = _resolved(known, pipeline, admit, after_sn or 0, again)
+        if after_sn is not None and not rows:
+            raise RepriseError(
+                f"no operator was changed, or its new version has begun already, so that none begins after event {after_sn:,}. "
+                "Nothing was changed. '--again NAME' begins another version of an operator."
+            )
+        if not rows or _committed(known, rows):
+            return resolved
 
 
 def cut_over(lake: Lake, pipeline: Pipeline) -> list[Version]:
     """Make the versions of the pipeline file current, all in one commit. Those that had to change, in their order."""
     while True:
         known = registry(lake)
-        chosen = [known.of(name, pipeline.fingerprint(name)) for name in pipeline.order]
-        ahead = [version for version in chosen if version is not None and not version.current]
+        ahead = [version for version in known.matching(pipeline).values() if not version.current]
         if not ahead or _committed(known, [_row(pipeline.definition(v.operator), v, CURRENT) for v in ahead]):
             return ahead
 
 
-def retire(lake: Lake, operator: str) -> list[Version]:
-    """Let go of an operator that is not wanted any more: trims do not wait for it. Its output stays."""
-    while True:
-        known = registry(lake)
-        living = known.living(operator)
-        if not living:
-            raise RepriseError(f"no version of operator '{operator}' is alive in this lake; 'reprise show versions' lists them")
-        if _committed(known, [_row("", version, RETIRED) for version in living]):
-            return living
+def retirable(known: Registry, pipeline: Pipeline, target: str) -> list[Version]:
+    """The versions that NAME or NAME:VERSION means, if nobody needs them."""
+    name, colon, number = target.partition(":")
+    mine = [v for v in known.of(name) if not v.retired and (not colon or str(v.number) == number)]
+    if not mine:
+        raise RepriseError(f"no version of operator '{target}' is alive in this lake; 'reprise show versions' lists them")
+    wanted = [v for v in mine if name in pipeline.operators and (not colon or v.current)]
+    if wanted:
+        raise RepriseError(
+            f"the pipeline file defines operator '{name}', so it is not retired. Nothing was changed. Take it out of the file "
+            f"first; of versions that are not current, name one: --retire {name}:VERSION"
+        )
+    readers = [v for v in known.versions if v.inputs.get(name) in [m.number for m in mine] and v in known.living(v.operator)]
+    if readers:
+        named = ", ".join(f"{v.operator} (version {v.number})" for v in readers)
+        raise RepriseError(f"'{target}' is read by {named}, so it is not retired. Nothing was changed. Retire those first.")
+    return mine
 
 
-def _with_versions(lake: Lake, pipeline: Pipeline, admit: Admit, after_sn: int | None) -> dict[str, Version]:
+def retire(lake: Lake, pipeline: Pipeline, target: str) -> list[Version]:
+    """Let go of an operator, or of one version, that is not wanted any more: trims do not wait for it. Its output stays."""
     while True:
         known = registry(lake)
-        if after_sn is None and (names := changed(known, pipeline)):
-            raise RepriseError(
-                f"operator {', '.join(map(repr, names))} was changed since it published: its savepoint does not fit "
-                "the new definition. Nothing was changed. 'reprise upgrade PIPELINE --lake LAKE' computes the new version "
-                "beside the old one, then 'reprise cut-over PIPELINE --lake LAKE' makes it the current one."
-            )
-        resolved: dict[str, Version] = {}
-        rows: list[dict[str, Any]] = []
-        for name in pipeline.order:
-            version = known.of(name, pipeline.fingerprint(name))
-            if version is None:
-                version = _new(known, pipeline, name, resolved, after_sn or 0)
-                admit(version)
-                kinds = (ADDED, CURRENT) if version.current else (ADDED,)
-                rows += [_row(pipeline.definition(name), version, kind) for kind in kinds]
-            resolved[name] = version
-        if not rows or _committed(known, rows):
-            return resolved
+        mine = retirable(known, pipeline, target)
+        if _committed(known, [_row("", version, RETIRED) for version in mine]):
+            return mine
+
+
+def _refuse_changed(known: Registry, pipeline: Pipeline) -> None:
+    matched = known.matching(pipeline)
+    names = [name for name in pipeline.order if name not in matched and known.of(name)]
+    gone = [name for name in names if all(v.retired for v in known.of(name))]
+    if gone:
+        raise RepriseError(
+            f"{_operators(gone)} retired: the output stays, and ends there. Nothing was changed. Take it out of the pipeline "
+            "file, or begin a new version: reprise upgrade PIPELINE --lake LAKE --from SN"
+        )
+    if names:
+        raise RepriseError(
+            f"{_operators(names)} changed since publishing: a savepoint does not fit a new definition. Nothing was changed. "
+            "'reprise upgrade PIPELINE --lake LAKE' computes new versions beside the old ones, then "
+            "'reprise cut-over PIPELINE --lake LAKE' makes them the current ones."
+        )
+
+
+def _operators(names: Sequence[str]) -> str:
+    return f"operator {names[0]!r} was" if len(names) == 1 else f"operators {', '.join(map(repr, names))} were"
+
+
+def _resolved(
+    known: Registry, pipeline: Pipeline, admit: Admit, after_sn: int, again: Sequence[str]
+) -> tuple[dict[str, Version], list[dict[str, Any]]]:
+    """The versions, and the rows that those need which are new."""
+    resolved: dict[str, Version] = {}
+    rows: list[dict[str, Any]] = []
+    for name in pipeline.order:
+        version = None if name in again else known.match(pipeline, name, resolved)
+        if version is None:
+            version = _new(known, pipeline, name, resolved, after_sn)
+            admit(version)
+            kinds = (ADDED, CURRENT) if version.current else (ADDED,)
+            rows += [_row(pipeline.definition(name), version, kind) for kind in kinds]
+        resolved[name] = version
+    return resolved, rows
 
 
 def _new(known: Registry, pipeline: Pipeline, name: str, resolved: Mapping[str, Version], after_sn: int) -> Version:

@@ -100,6 +100,8 @@ def test_what_cannot_be_read_is_unknown_and_never_a_stack_trace(file: Path, tmp_
         (["show", "matches"], "--lake DIR"),
         (["bench", "lop"], "did you mean 'loop'"),
         (["drill", "FILE", "--kill", "detect.savd@3"], "did you mean 'detect.saved'"),
+        (["drill", "FILE", "--kill", "detect.saved@3:probin"], "did you mean 'probing'"),
+        (["drill", "FILE", "--kill", "ingest.staged@1:probing"], "only phases of detection belong to an operator"),
         (["generate", "--out", "TMP/new", "--events", "5", "--format", "xml"], "unknown format"),
         (["generate", "--out", ".", "--events", "5"], "is not empty"),
         (["generate", "--out", "TMP/new", "--events", "-5"], "must not be negative"),

@@ -23,6 +23,7 @@ from spark_jobs.cli import app
 from spark_jobs.errors import ExpressionError, RepriseError
 from spark_jobs.explain import Explanation, duration_text, explain, operator_of_sql
 from spark_jobs.picture import MAX_STATES, draw
+from spark_jobs.pipeline import load_pipeline
 from tests.conftest import PIPELINE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -396,12 +397,19 @@ def reprise(*arguments: object) -> Result:
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_every_example_can_be_explained(file: Path, tmp_path: Path) -> None:
-    done = reprise("explain", file, "--svg", tmp_path / "new" / "a.svg")
-    assert done.exit_code == 0, done.output
-    assert all(title in done.stdout for title in ("Automaton: ", "Predicates", "Matching", "Replay", "Warnings: "))
-    parsed((tmp_path / "new" / "a.svg").read_text())
-    (line,) = reprise("explain", file, "--json").stdout.splitlines()
-    assert set(json.loads(line)) == set(Explanation.__dataclass_fields__)
+    for name in load_pipeline(file).operators:
+        done = reprise("explain", file, "--operator", name, "--svg", tmp_path / "new" / f"{name}.svg")
+        assert done.exit_code == 0, done.output
+        assert all(title in done.stdout for title in ("Automaton: ", "Predicates", "Matching", "Replay", "Warnings: "))
+        parsed((tmp_path / "new" / f"{name}.svg").read_text())
+        (line,) = reprise("explain", file, "--operator", name, "--json").stdout.splitlines()
+        assert set(json.loads(line)) == set(Explanation.__dataclass_fields__)
+
+
+def test_a_graph_says_what_it_reads() -> None:
+    said = reprise("explain", ROOT / "examples" / "fraud_waves.yaml").stdout
+    assert "Reads probing and rising as one stream, in the order of the log; on a tie, in this order." in said
+    assert "Reads the complex events of waves, in their order." in said
 
 
 def test_strict_turns_warnings_into_an_exit_code() -> None:

@@ -186,11 +186,36 @@ def test_a_retired_operator_holds_nothing(partitions: list[Path], tmp_path: Path
     find(first, lake, 300)
     assert trimmed(first, lake)[0].held_by == "later (version 1)"
     held = len(events_of(lake))
-    retire(lake, "later")
+    with pytest.raises(RepriseError, match="the pipeline file defines operator 'later'"):
+        retire(lake, both, "later")
+    retire(lake, first, "later")
     assert trimmed(first, lake)[0].held_by == "probing (version 1)"
     assert len(events_of(lake)) < held
     with pytest.raises(RepriseError, match="no version of operator 'later' is alive"):
-        retire(lake, "later")
+        retire(lake, first, "later")
+    with pytest.raises(RepriseError, match="operator 'later' was retired: the output stays"):
+        find(both, lake, 300)
+
+
+def test_what_others_read_is_not_retired(partitions: list[Path], tmp_path: Path) -> None:
+    graph, lake = parse_pipeline(GRAPH, "p.yaml"), Lake(tmp_path / "lake")
+    take_in(graph, deliver(partitions[:1], tmp_path / "landing"), lake)
+    find(graph, lake)
+    without = parse_pipeline(PIPELINE + LATER, "p.yaml")  # a file that knows nothing of the others
+    with pytest.raises(RepriseError, match=r"'rising' is read by crowd \(version 1\), so it is not retired"):
+        retire(lake, without, "rising")
+    for name in ("alarm", "crowd", "rising"):
+        retire(lake, without, name)
+
+
+def test_an_operator_of_the_file_that_has_not_run_yet_holds_the_log(partitions: list[Path], tmp_path: Path) -> None:
+    first, both = parse_pipeline(PIPELINE, "p.yaml"), parse_pipeline(PIPELINE + LATER, "p.yaml")
+    lake = Lake(tmp_path / "lake")
+    take_in(first, deliver(partitions, tmp_path / "landing"), lake)
+    find(first, lake, 300)
+    (done,) = trimmed(both, lake)
+    assert (done.removed, done.held_by) == (0, "later (as the file has it, it has not run yet)")
+    find(both, lake, 300)
 
 
 def test_a_damaged_savepoint_stops_the_trim(pipeline: Pipeline, partitions: list[Path], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from spark_jobs.errors import RepriseError, suggest
-from spark_jobs.faults.phases import PHASES
+from spark_jobs.faults.phases import DETECT_PHASES, PHASES
 from spark_jobs.lake.tables import Lake
 
 
@@ -36,6 +36,8 @@ def parse_fault(text: str) -> Fault:
     """Read `detect.saved@3`, or `detect.saved@3:probing`."""
     phase, at, rest = text.partition("@")
     batch, colon, operator = rest.partition(":")
+    if not at and ":" in phase:
+        raise RepriseError(f"'{text}' names no batch; write PHASE@BATCH:OPERATOR, such as {phase.partition(':')[0]}@3:NAME")
     if phase not in PHASES:
         raise RepriseError(f"unknown phase '{phase}' in '{text}'{suggest(phase, list(PHASES))}")
     if not at or not batch.isdigit() or int(batch) < 1:
@@ -43,6 +45,16 @@ def parse_fault(text: str) -> Fault:
     if colon and not re.fullmatch(r"[a-z][a-z0-9_]*", operator):
         raise RepriseError(f"'{text}' names no operator; write PHASE@BATCH:OPERATOR, or leave it out for any operator")
     return Fault(phase, int(batch), operator or None)
+
+
+def check_fault(fault: Fault, operators: list[str]) -> None:
+    """Refuse a fault that could never strike."""
+    if fault.operator is None:
+        return
+    if fault.phase not in DETECT_PHASES:
+        raise RepriseError(f"'{fault}': only phases of detection belong to an operator; write {fault.phase}@{fault.batch}")
+    if fault.operator not in operators:
+        raise RepriseError(f"'{fault}': the pipeline has no operator '{fault.operator}'{suggest(fault.operator, operators)}")
 
 
 class FaultPlan:

@@ -107,10 +107,8 @@ def find(lake: Lake, operator: str, version: int, batch: int | None = None) -> F
 
 def all_rows(lake: Lake) -> list[Row]:
     """Every row that can be read, for people."""
-    return sorted(
-        _readable_rows(lake, "", []),
-        key=lambda r: (r["operator"], r["version"], r["batch"], r["attempt"], r["shard"], r["input"]),
-    )
+    order = ("attempt", "operator", "version", "batch", "shard", "place")  # the newest last
+    return sorted(_readable_rows(lake, "", []), key=lambda row: tuple(row[name] for name in order))
 
 
 def _stands_at(savepoint: Savepoint, committed: Committed) -> bool:

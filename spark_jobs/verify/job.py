@@ -47,9 +47,16 @@ class Verification:
     matches: int
     reference_matches: int
     findings: list[Finding]
+    after_sn: int = 0  # the version begins after this event of the log
 
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "findings": [finding.as_dict() for finding in self.findings]}
+
+    def as_row(self) -> dict[str, Any]:
+        """Of the table `verdicts`."""
+        said = self.as_dict()
+        del said["after_sn"]
+        return {**said, "findings": json.dumps(said["findings"])}
 
 
 def verify(pipeline: Pipeline, lake: Lake) -> list[Verification]:
@@ -58,14 +65,11 @@ def verify(pipeline: Pipeline, lake: Lake) -> list[Verification]:
         raise RepriseError(f"{lake.root} has no event_log; ingest first. Nothing was verified.")
     log = open_log(lake, pipeline.source.schema)
     known = registry(lake)
-    starts = {name: v.after_sn for name in pipeline.order if (v := known.of(name, pipeline.fingerprint(name)))}
+    starts = {name: version.after_sn for name, version in known.matching(pipeline).items()}
     with Suite(SUITES / "complex_events.yaml") as suite:
         done = [_judged(pipeline, name, known, starts, lake, log, suite) for name in pipeline.order]
     now = dt.datetime.now(dt.UTC)
-    rows = [
-        {**v.as_dict(), "at": now, "pipeline": pipeline.name, "findings": json.dumps([f.as_dict() for f in v.findings])}
-        for v in done
-    ]
+    rows = [{**v.as_row(), "at": now, "pipeline": pipeline.name} for v in done]
     lake.append("verdicts", pa.Table.from_pylist(rows, verdicts.SCHEMA))
     return done
 
@@ -74,7 +78,7 @@ def _judged(
     pipeline: Pipeline, name: str, known: Registry, starts: Mapping[str, int], lake: Lake, log: EventLog, suite: Suite
 ) -> Verification:
     """What cannot be read cannot be judged."""
-    version = known.of(name, pipeline.fingerprint(name))
+    version = known.matching(pipeline).get(name)
     try:
         return _verify_operator(pipeline, version or _not_yet(known, name), starts, lake, log, suite)
     except (pa.ArrowException, OSError, DeltaError, RepriseError) as error:
@@ -84,7 +88,7 @@ def _judged(
 
 def _not_yet(known: Registry, name: str) -> Version:
     """The version that an operator which nobody has run yet will have."""
-    if known.current(name) is not None:
+    if known.of(name):
         raise RepriseError(
             f"operator '{name}' as the pipeline file defines it is not in the lake; 'reprise upgrade' computes it"
         )
@@ -186,6 +190,7 @@ def _verify_operator(
         matches=evidence.actual.num_rows,
         reference_matches=evidence.expected.num_rows,
         findings=findings,
+        after_sn=version.after_sn,
     )
 
 

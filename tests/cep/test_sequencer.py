@@ -65,16 +65,16 @@ def written_out(shards: Found, seed: Seed) -> list[tuple[object, ...]]:
 @settings(max_examples=500, deadline=None)
 @given(found(), st.integers(1, 9))
 def test_the_numbers_are_those_of_the_definition(shards: Found, first: int) -> None:
-    table, _ = stamp("op", Seed(first, 2 * first), 7, tables(shards), EVERYTHING)
+    table, _ = stamp(Seed(first, 2 * first), 7, tables(shards), EVERYTHING)
     assert numbers(table) == written_out(shards, Seed(first, 2 * first))
 
 
 @settings(max_examples=500, deadline=None)
 @given(found(), st.integers(1, 8))
 def test_any_number_of_slices_gives_the_same_numbers(shards: Found, count: int) -> None:
-    whole, after = stamp("op", Seed(3, 5), 7, tables(shards), EVERYTHING)
+    whole, after = stamp(Seed(3, 5), 7, tables(shards), EVERYTHING)
     cut = slices([marks(table) for table in tables(shards)], count)
-    parts = [stamp("op", Seed(3, 5), 7, tables(shards), part) for part in cut]
+    parts = [stamp(Seed(3, 5), 7, tables(shards), part) for part in cut]
     assert 1 <= len(parts) <= count
     assert numbers(*(table for table, _ in parts)) == numbers(whole)
     assert parts[-1][1] == after
@@ -84,13 +84,13 @@ def test_any_number_of_slices_gives_the_same_numbers(shards: Found, count: int) 
 @given(found(), st.lists(st.tuples(st.integers(0, 13), st.integers(0, LAST_SN)), max_size=5))
 def test_slices_may_be_cut_anywhere(shards: Found, cuts: list[tuple[int, int]]) -> None:
     bounds = [None, *sorted(set(cuts)), None]
-    parts = [stamp("op", Seed(), 7, tables(shards), Slice(low, high))[0] for low, high in pairwise(bounds)]
+    parts = [stamp(Seed(), 7, tables(shards), Slice(low, high))[0] for low, high in pairwise(bounds)]
     assert numbers(*parts) == written_out(shards, Seed())
 
 
 def test_a_deadline_is_one_producer_for_all_shards_and_comes_before_the_rows_of_its_time() -> None:
     shards = [[(5, 0, 1, 1), (5, 15, 1, 2)], [(5, 0, 1, 3), (4, 14, 1, 4)]]
-    table, after = stamp("op", Seed(), 1, tables(shards), EVERYTHING)
+    table, after = stamp(Seed(), 1, tables(shards), EVERYTHING)
     assert numbers(table) == [(1, 1, 1, "1/1"), (2, 1, 2, "0/0"), (2, 1, 3, "1/0"), (3, 1, 4, "0/1")]
     assert after == Seed(4, 5)
 
@@ -98,7 +98,7 @@ def test_a_deadline_is_one_producer_for_all_shards_and_comes_before_the_rows_of_
 def test_a_row_that_closes_a_window_in_two_shards_is_counted_once_below_a_slice() -> None:
     """Row 8 closes window 1 in both shards and completes a match in its own; row 9 is the next producer."""
     shards = [[(2, 8, 1, 1), (2, 8, 2, 5), (3, 9, 1, 4)], [(2, 8, 1, 2), (2, 7, 1, 3)]]
-    table, after = stamp("op", Seed(), 1, tables(shards), Slice((3, 9), None))
+    table, after = stamp(Seed(), 1, tables(shards), Slice((3, 9), None))
     assert numbers(table) == [(3, 1, 5, "0/2")]
     assert after == Seed(4, 6)
 
@@ -106,6 +106,6 @@ def test_a_row_that_closes_a_window_in_two_shards_is_counted_once_below_a_slice(
 def test_slices_have_about_equally_many_matches() -> None:
     shards = [[(sn // 3, sn, 1, sn) for sn in range(1, 4000, 2)], [(sn // 3, sn, 1, sn) for sn in range(3000, 3500, 2)]]
     cut = slices([marks(table) for table in tables(shards)], 4)
-    sizes = [stamp("op", Seed(), 1, tables(shards), part)[0].num_rows for part in cut]
+    sizes = [stamp(Seed(), 1, tables(shards), part)[0].num_rows for part in cut]
     assert sum(sizes) == 2250
     assert max(sizes) < 2250 / 4 * 1.15  # a mark stands for a 32nd of its shard

@@ -177,6 +177,8 @@ def test_faults_are_refused_outside_a_drills_own_lake(ingested: Path, tmp_path: 
         ("detect.saved", "names no batch"),
         ("detect.saved@0", "names no batch"),
         ("detect.saved@x", "names no batch"),
+        ("detect.saved:probing", "names no batch"),
+        ("detect.saved@3:NO", "names no operator"),
     ],
 )
 def test_a_wrong_fault_is_refused_with_a_hint(text: str, message: str) -> None:

@@ -14,11 +14,14 @@ import pytest
 from schemas import savepoints
 from spark_jobs.detect import Settings, detect
 from spark_jobs.errors import RepriseError, TrimmedEventNeeded
+from spark_jobs.graph import Graph
 from spark_jobs.lake.history import Attempt, read_history
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
+from spark_jobs.plan import recovery_plan
 from spark_jobs.recovery.store import checksum
 from spark_jobs.runner import InlineRunner
+from spark_jobs.versions import registry, upgrade
 from tests.conftest import find, output
 
 BATCH, FIRST = 250, 1_500  # events; the last batches are left to be done after the damage
@@ -185,9 +188,15 @@ def test_what_was_trimmed_cannot_be_made_anew(pipeline: Pipeline, half_done: tup
     assert trim(pipeline, lake, Attempt(lake, "trim"))[0].removed > 0
     for batch in range(1, 7):
         file_of(lake, batch).unlink()
-    with pytest.raises(TrimmedEventNeeded, match="operator 'probing'"):
+    with pytest.raises(TrimmedEventNeeded, match=r"the savepoint of operator 'probing', batch 6, is damaged.*--again probing"):
         said(pipeline, lake)
     assert output(lake) == before
+    graph = Graph(pipeline, lake)
+    (plan,) = recovery_plan(graph, registry(lake).matching(pipeline))
+    assert "cannot be made anew" in plan.note
+    upgrade(lake, pipeline, graph.admit, FIRST, ["probing"])
+    said(pipeline, lake)
+    assert [row for row in output(lake) if row["version"] == 1] == before
 
 
 def test_a_published_output_that_does_not_fit_the_log_is_refused(
