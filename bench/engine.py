@@ -288,7 +288,7 @@ def _against(one: tuple[Pipeline, Lake], other: tuple[Pipeline, Lake], runner: R
 
 
 def _detected(pipeline: Pipeline, lake: Lake, runner: Runner, settings: Settings) -> tuple[float, Detected]:
-    for table in ("complex_events", "savepoints"):
+    for table in ("complex_events", "savepoints", "versions"):
         shutil.rmtree(lake.path(table), ignore_errors=True)
     attempt = Attempt(lake, "bench")
     started = time.perf_counter()

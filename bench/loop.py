@@ -56,7 +56,7 @@ def loop(master: str) -> list[Bar]:
 
 def _detected(pipeline: Pipeline, lake: Lake, runner: Runner, settings: Settings) -> tuple[float, pa.Table, Detected]:
     """Detect from the beginning; wall time, output without the batch column, and where the time went."""
-    for table in ("complex_events", "savepoints"):
+    for table in ("complex_events", "savepoints", "versions"):
         shutil.rmtree(lake.path(table), ignore_errors=True)
     attempt = Attempt(lake, "bench")
     started = time.perf_counter()

@@ -195,7 +195,7 @@ def _match(
         fresh = begin + np.searchsorted(sn[begin:end], after_sn, side="right") if after_sn >= sn[begin] else begin
         number = 1 if kind == 0 else max(first_window, _lowest_window(axis[begin] - shift, size, slide))
         low, high = begin, begin if kind != 0 else end
-        open_count = 0
+        open_count, held_from = 0, end  # nothing before that row is held
         while low < end:
             # The stretch low..high of this key that lies in window `number`; both ends only move forward.
             closes = FOREVER
@@ -244,6 +244,7 @@ def _match(
                 start = follow[start]
             if keep and closes > watermark:
                 if start < high:
+                    held_from = min(held_from, start)
                     _hold_runs(mask, ts, start, high, steps, within, within > 0 or to_next_row, closes, deadline, waiting)
                 if report_floors:
                     opened[open_count, 0] = number
@@ -254,7 +255,7 @@ def _match(
             number += 1
         if open_count:
             floors, floor_count = add_floors(
-                floors, floor_count, opened, open_count, sn, deadline, begin, end, watermark, report_floors
+                floors, floor_count, opened, open_count, sn, deadline, held_from, end, watermark, report_floors
             )
     return out_rows[: found * steps].reshape(found, steps), out_window[:found], deadline, floors[:floor_count]
 
@@ -285,7 +286,8 @@ def add_floors(
     watermark: int,
     report_floors: int,
 ) -> Any:
-    """Append the floors of one key: one entry for neighbouring windows that go on from the same row."""
+    """Append the floors of one key, of which nothing is held before row `begin`: one entry for neighbouring windows that go
+    on from the same row."""
     witness = sn[end - 1]
     if report_floors == FLOORS_NEEDED:
         held = begin

@@ -147,7 +147,7 @@ def find_runs(
     for key in range(rows.offsets.size - 1):
         first, end = rows.offsets[key], rows.offsets[key + 1]
         begin = first if on_grid else _floor(rows, floors, key, NO_ROW, first, end)
-        open_count = 0
+        open_count, held_from = 0, end
         keep_from = end  # windows that begin at a row: everything from the first open one on
         low, high, number = begin, begin, split.first_window
         while low < end:
@@ -201,6 +201,8 @@ def find_runs(
                 _lapse(tables, rule, now, n, due)
             if is_open:
                 _hold(rule, now, n, used, held)
+                if n[_RUNS] > 0:
+                    held_from = min(held_from, now.start[0])
                 if split.report_floors and on_grid:
                     opened[open_count, 0] = number
                     opened[open_count, 1] = _goes_on(rows, progress, now, n)
@@ -227,10 +229,10 @@ def find_runs(
             open_count = 1
         if open_count:
             if split.report_floors == FLOORS_NEEDED:
-                for i in range(begin, end):
+                for i in range(held_from, end):
                     needed_until[i] = FOREVER if held[i] else NOT_HELD
             floors_out, floor_count = add_floors(
-                floors_out, floor_count, opened, open_count, rows.sn, needed_until, begin, end, 0, split.report_floors
+                floors_out, floor_count, opened, open_count, rows.sn, needed_until, held_from, end, 0, split.report_floors
             )
     return out, n, held, 0, floors_out[:floor_count]
 
