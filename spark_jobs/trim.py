@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from spark_jobs.graph import Graph
 from spark_jobs.lake.commit import add_file
 from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.outputs import committed_of, output_name, output_of, trimmed_of
-from spark_jobs.lake.scan import TRIMMED_SN, file_name
+from spark_jobs.lake.scan import TRIMMED_SN, LogFile, file_name
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
 from spark_jobs.recovery.savepoint import Savepoint
@@ -159,11 +160,7 @@ def _trim_log(pipeline: Pipeline, lake: Lake, attempt: Attempt, dry_run: bool, w
     def files() -> tuple[DeltaTable, list[_File], list[Acknowledged]]:
         log = graph.open_log()
         found = acknowledged(graph, graph.open_outputs(), EVENT_LOG, without=without)
-        # The name says which SNs were numbered together, and goes on saying so when some of them are gone.
-        listed = [
-            _File(f.path, {"bucket": str(f.bucket)}, lambda _, __, f=f: file_name(f.first_sn, f.last_sn, attempt.number))  # type: ignore[misc]  # a default binds the loop's file
-            for f in log.files
-        ]
+        listed = [_File(f.path, {"bucket": str(f.bucket)}, partial(_log_name, f, attempt.number)) for f in log.files]
         return log.handle, listed, found
 
     return _trimmed(lake, queue, files, attempt, dry_run)
@@ -180,16 +177,23 @@ def _trim_output(
 
     def files() -> tuple[DeltaTable, list[_File], list[Acknowledged]]:
         handle = graph.open_outputs()
-        listed = [
-            _File(file.path, partition, lambda first, last, k=k: output_name(first, last, 0, attempt.number, k))  # type: ignore[misc]  # as above
-            for k, file in enumerate(output_of(lake, handle, operator, number).files)
-        ]
+        output = output_of(lake, handle, operator, number)
+        listed = [_File(f.path, partition, partial(_output_name, attempt.number, k)) for k, f in enumerate(output.files)]
         return handle, listed, acknowledged(graph, handle, operator, number, without)
 
     queue = _Queue(
         operator, "complex_events", "ordinal", trimmed_of(operator, number), schema, complex_events.PARTITION_BY, write
     )
     return _trimmed(lake, queue, files, attempt, dry_run)
+
+
+def _log_name(file: LogFile, attempt: int, _first: int, _last: int) -> str:
+    """It says which SNs were numbered together, and goes on saying so when some of them are gone."""
+    return file_name(file.first_sn, file.last_sn, attempt)
+
+
+def _output_name(attempt: int, index: int, first: int, last: int) -> str:
+    return output_name(first, last, 0, attempt, index)
 
 
 def _trimmed(
