@@ -27,7 +27,7 @@ from spark_jobs.cep.sequencer import Seed, Slice, slices
 from spark_jobs.errors import FencedAttempt, RepriseError, TrimmedEventNeeded
 from spark_jobs.feeds import LogFeed, Reach
 from spark_jobs.graph import Graph
-from spark_jobs.lake.commit import Claim, add_file, claim
+from spark_jobs.lake.commit import Claim, claim
 from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.outputs import app_of, committed_of, numbers_of, output_folder
 from spark_jobs.lake.tables import Lake
@@ -35,7 +35,6 @@ from spark_jobs.pipeline import Pipeline
 from spark_jobs.recovery.resume import Damage, Resumption, resume
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
 from spark_jobs.recovery.sets import EMPTY, stored_columns
-from spark_jobs.recovery.store import save
 from spark_jobs.runner import Runner
 from spark_jobs.tasks import match_task, packed, stamp_task, write_arrow
 from spark_jobs.versions import Version, resolve
@@ -126,7 +125,8 @@ class Detection:
         self.filters_keys = self.shards > 1 and not self.by_windows and not (reads_log and self.operator.partition_by == "key")
 
     def run(self) -> Detected:
-        place: Claim = claim(self.graph.open_outputs(), app_of(self.version.operator, self.version.number))
+        app = app_of(self.version.operator, self.version.number)
+        place: Claim = claim(self.graph.open_outputs(), app, self.graph.open_outputs, self.attempt.send)
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
@@ -164,7 +164,7 @@ class Detection:
         """The savepoint to go on from; one that is damaged is made anew from an older one, shard by shard."""
         committed = committed_of(handle, self.version.operator, self.version.number)
         found = resume(
-            self.lake,
+            self.graph.savepoints,
             self.version.operator,
             self.version.number,
             committed,
@@ -179,7 +179,7 @@ class Detection:
         self.feed.check(found.savepoint)
         self._check_mode(found.savepoint)
         if found.remade:
-            save(self.lake, found.savepoint, self.attempt.number)
+            self.graph.savepoints.save(found.savepoint, self.attempt.number)
         return found
 
     def _check_mode(self, savepoint: Savepoint) -> None:
@@ -239,10 +239,10 @@ class Detection:
         seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
         kept = [_kept(shard) for shard in shards]
         following = advance(self.operator, savepoint, seed, kept, reach.at, reach.read, reach.ends)
-        save(self.lake, following, self.attempt.number)
+        self.graph.savepoints.save(following, self.attempt.number)
         self._phase("detect.saved", batch, bytes=following.bytes)
         place.publish(
-            [self._added(result) for result in stamped],
+            [self.graph.written(self.version, result["name"], result["rows"]) for result in stamped],
             self.graph.pipeline.output_schema,
             self.attempt.number,
             complex_events.PARTITION_BY,
@@ -346,24 +346,15 @@ class Detection:
                 "shards": [shard["out"] for shard in shards],
                 "low": part.low,
                 "high": part.high,
-                "folder": f"{self.lake.path('complex_events')}/{self._folder}",
+                "folder": f"{self.lake.path('complex_events')}/{output_folder(self.version.operator, self.version.number)}",
             }
             for index, part in enumerate(cut)
         ]
 
     def _stamped(self, stamps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len(stamps) == 1:
-            return [stamp_task(stamps[0])]
+            return [self.runner.here(stamp_task, stamps[0])]
         return self.runner.run(stamp_task, stamps)
-
-    @property
-    def _folder(self) -> str:
-        return output_folder(self.version.operator, self.version.number)
-
-    def _added(self, result: dict[str, Any]) -> Any:
-        name = f"{self._folder}/{result['name']}"
-        values = {"operator": self.version.operator, "version": str(self.version.number)}
-        return add_file(self.lake.path("complex_events"), name, result["rows"], **values)
 
     def _spend(self, done: Detected, results: list[dict[str, Any]], wall: float) -> None:
         """Share the wall time of the Spark job: tasks run side by side, so the slowest one is what was waited for."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
 from spark_jobs.cep.order import Instant
 from spark_jobs.errors import TrimmedEventNeeded
 from spark_jobs.feeds import Feed, feed_of
-from spark_jobs.lake.outputs import open_outputs, output_of
+from spark_jobs.lake.commit import add_file
+from spark_jobs.lake.outputs import open_outputs, output_folder, output_of
 from spark_jobs.lake.scan import EventLog, open_log
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.recovery.savepoint import Savepoint, starting_at
+from spark_jobs.recovery.store import Savepoints, SavepointTable
 from spark_jobs.versions import Version
 
 
@@ -24,11 +27,21 @@ class Graph:
     pipeline: Pipeline
     lake: Lake
 
+    @property
+    def savepoints(self) -> Savepoints:
+        return SavepointTable(self.lake)
+
     def open_log(self) -> EventLog:
         return open_log(self.lake, self.pipeline.source.schema)
 
     def open_outputs(self) -> DeltaTable:
         return open_outputs(self.lake, self.pipeline.output_schema)
+
+    def written(self, version: Version, name: str, rows: int) -> AddAction:
+        """A file of complex events that a task wrote, ready to be published."""
+        path = f"{output_folder(version.operator, version.number)}/{name}"
+        values = {"operator": version.operator, "version": str(version.number)}
+        return add_file(self.lake.path("complex_events"), path, rows, **values)
 
     def feed(self, version: Version) -> Feed:
         """What an operator version reads, as it is now."""

@@ -105,7 +105,7 @@ class _Ingest:
         # Where the log ends and which ingest is next must come from one version of the table: another ingest may
         # commit at any moment, and its numbers must not be given twice.
         log = open_log(self.lake, self.source.schema)
-        place = claim(log.handle, "ingest")
+        place = claim(log.handle, "ingest", send=self.attempt.send)
         self._check_layout(log)
         number = place.step + 1
         taken = self._taken(log.handle)

@@ -43,8 +43,12 @@ class Runner(Protocol):
 
     def run(self, task: Task, payloads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]: ...
 
+    def here(self, task: Task, payload: dict[str, Any]) -> dict[str, Any]:
+        """One task in this process, where it takes less time than a Spark job takes to start."""
+        return task(payload)
 
-class InlineRunner:
+
+class InlineRunner(Runner):
     """Tasks one after the other in this process: for tiny logs and for tests that kill hundreds of drivers."""
 
     def ready(self) -> None:
@@ -54,7 +58,7 @@ class InlineRunner:
         return [_answer(_over_the_wire(task)(json.dumps(payload))) for payload in payloads]
 
 
-class SparkRunner:
+class SparkRunner(Runner):
     """One Spark task per payload. The RDD way in: no query planner, so a micro-batch costs 70 ms, not 170.
 
     The JVM starts in the background, so that the driver can load what it needs meanwhile.

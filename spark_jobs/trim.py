@@ -32,7 +32,7 @@ from spark_jobs.lake.scan import TRIMMED_SN, LogFile, file_name
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
 from spark_jobs.recovery.savepoint import Savepoint
-from spark_jobs.recovery.store import find
+from spark_jobs.recovery.store import SavepointTable
 from spark_jobs.staging import write_log_file
 from spark_jobs.tasks import write_complex_events
 from spark_jobs.versions import LOG_VERSION, Version, registry
@@ -137,7 +137,7 @@ def _acknowledged(lake: Lake, handle: DeltaTable, version: Version, queue: str) 
     committed = committed_of(handle, version.operator, version.number)
     if committed is None:
         return Acknowledged(name, version.after_sn if queue == EVENT_LOG else 0, np.empty(0, np.int64))
-    found = find(lake, version.operator, version.number)
+    found = SavepointTable(lake).find(version.operator, version.number)
     last = found.of(committed)
     if last is None or not last.whole:
         raise RepriseError(

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -20,6 +21,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from spark_jobs.errors import CommitStateUnknown, FencedAttempt
+
+# Carries a commit to the table; a drill's may lose it, or the answer to it.
+Send = Callable[[Callable[[], None]], None]
+
+
+def straight(commit: Callable[[], None]) -> None:
+    commit()
 
 
 @dataclass
@@ -30,6 +38,8 @@ class Claim:
     app: str
     step: int
     attempt: int  # the attempt that published `step`; 0 if none has
+    reload: Callable[[], DeltaTable]
+    send: Send = straight
 
     def publish(
         self,
@@ -49,10 +59,12 @@ class Claim:
         transactions = [Transaction(app, number) for app, number in numbers.items()]
         while True:
             properties = CommitProperties(custom_metadata=metadata, app_transactions=transactions, max_commit_retries=0)
+            commit = partial(
+                self.handle.create_write_transaction,
+                list(files), "append", schema, list(partition_by), commit_properties=properties,
+            )  # fmt: skip
             try:
-                self.handle.create_write_transaction(
-                    list(files), "append", schema, list(partition_by), commit_properties=properties
-                )
+                self.send(commit)
                 break
             except CommitFailedError:
                 if self._renewed(step, attempt):
@@ -71,7 +83,7 @@ class Claim:
 
     def _renewed(self, step: int, attempt: int) -> bool:
         """Load the table again. True if our own commit stands in it, False if the step is still free."""
-        now = claim(DeltaTable(self.handle.table_uri), self.app)
+        now = claim(self.reload(), self.app, self.reload)
         if now.step > step or (now.step == step and now.attempt != attempt):
             raise FencedAttempt(
                 f"{self.app}: attempt {attempt} lost its place to attempt {now.attempt}, which stands at step "
@@ -81,13 +93,15 @@ class Claim:
         return now.step == step
 
 
-def claim(handle: DeltaTable, app: str) -> Claim:
-    """Where `app` stands in this table version."""
+def claim(handle: DeltaTable, app: str, reload: Callable[[], DeltaTable] | None = None, send: Send = straight) -> Claim:
+    """Where `app` stands in this table version. `reload` opens the table anew."""
     return Claim(
         handle,
         app,
         handle.transaction_version(app) or 0,
         handle.transaction_version(_attempt_of(app)) or 0,
+        reload or (lambda: DeltaTable(handle.table_uri)),
+        send,
     )
 
 

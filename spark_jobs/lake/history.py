@@ -50,6 +50,10 @@ class Attempt:
         self.record("phase", name, batch, operator, **detail)
         self._plan.fire(name, batch, operator, lambda fault: self._struck(fault.phase, batch, operator))
 
+    def send(self, commit: Callable[[], None]) -> None:
+        """Carry a commit to its table."""
+        commit()
+
     def record(self, kind: str, name: str, batch: int | None = None, operator: str | None = None, **detail: Any) -> None:
         row = {
             "at": dt.datetime.now(dt.UTC).isoformat(),

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from spark_jobs.lake.outputs import Committed
-from spark_jobs.lake.tables import Lake
 from spark_jobs.recovery.savepoint import Savepoint, ShardSavepoint
-from spark_jobs.recovery.store import Found, Stored, find
+from spark_jobs.recovery.store import Found, Savepoints, Stored
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Beginning(Protocol):
 
 
 def resume(
-    lake: Lake,
+    kept: Savepoints,
     operator: str,
     version: int,
     committed: Committed | None,
@@ -63,16 +62,16 @@ def resume(
 ) -> Resumption:
     if committed is None:
         return Resumption(beginning())
-    found = find(lake, operator, version, committed.batch)
+    found = kept.find(operator, version, committed.batch)
     stored = found.of(committed)
     if stored is not None and stored.whole:
         return Resumption(stored.savepoint)
-    damage = assess(lake, operator, version, committed, found, stored, beginning, shards, by_key)
+    damage = assess(kept, operator, version, committed, found, stored, beginning, shards, by_key)
     return Resumption(remake(damage), said=damage_report(damage))
 
 
 def assess(
-    lake: Lake,
+    kept: Savepoints,
     operator: str,
     version: int,
     committed: Committed,
@@ -86,7 +85,7 @@ def assess(
     if stored is None or not by_key:
         stored = None
     missing = stored.missing if stored else tuple(range(shards))
-    base = _base(find(lake, operator, version).before(committed), stored, missing) or beginning()
+    base = _base(kept.find(operator, version).before(committed), stored, missing) or beginning()
     problems = tuple(found.problems) or (f"batch {committed.batch}: the table 'savepoints' has no row for it",)
     sound = stored.savepoint.shards if stored else ()
     return Damage(committed, base, sound, stored.shards if stored else shards, missing, problems)

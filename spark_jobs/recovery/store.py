@@ -13,7 +13,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,8 +66,31 @@ class Found:
         return [s for s in self.stored if s.savepoint.batch < committed.batch]
 
 
-def save(lake: Lake, savepoint: Savepoint, attempt: int) -> None:
-    """Write the savepoint of a batch that has not happened yet; without its commit it is a dead letter."""
+class Savepoints(Protocol):
+    """Where savepoints are kept."""
+
+    def save(self, savepoint: Savepoint, attempt: int) -> None:
+        """Write the savepoint of a batch that has not happened yet; without its commit it is a dead letter."""
+
+    def find(self, operator: str, version: int, batch: int | None = None) -> Found:
+        """What is there of an operator version, or of one batch of it."""
+
+
+@dataclass(frozen=True)
+class SavepointTable:
+    """The table `savepoints` of a lake."""
+
+    lake: Lake
+
+    def save(self, savepoint: Savepoint, attempt: int) -> None:
+        _save(self.lake, savepoint, attempt)
+
+    def find(self, operator: str, version: int, batch: int | None = None) -> Found:
+        """A file that cannot be read costs its own rows."""
+        return _find(self.lake, operator, version, batch)
+
+
+def _save(lake: Lake, savepoint: Savepoint, attempt: int) -> None:
     rows = [row for shard in savepoint.shards for row in _rows(savepoint, shard, attempt)]
     try:
         handle = lake.open("savepoints", savepoints.SCHEMA)
@@ -86,8 +109,7 @@ def _prefix(operator: str, version: int, batch: int | None = None) -> str:
     return f"{operator}-{version}-" + (f"{batch:08}-" if batch is not None else "")
 
 
-def find(lake: Lake, operator: str, version: int, batch: int | None = None) -> Found:
-    """What the table holds for an operator version, or for one batch of it. A file that cannot be read costs its own rows."""
+def _find(lake: Lake, operator: str, version: int, batch: int | None) -> Found:
     found = Found()
     groups: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in _readable_rows(lake, _prefix(operator, version, batch), found.problems):
