@@ -1,0 +1,64 @@
+"""What the commands share: the application, its arguments, and a job that records how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spark_jobs.console import say
+from spark_jobs.errors import RepriseError
+
+if TYPE_CHECKING:
+    from spark_jobs.lake.history import Attempt
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import Pipeline
+    from spark_jobs.runner import Runner
+
+PipelineFile = Annotated[Path, typer.Argument(help="The pipeline file (YAML); examples are in examples/.")]
+LakeDir = Annotated[Path, typer.Option("--lake", help="The folder of Delta tables; created if it does not exist.")]
+LandingDir = Annotated[Path, typer.Option("--landing", help="The folder of landing files, in hive partitions. Never changed.")]
+Master = Annotated[str, typer.Option(help="Spark master URL, or 'inline' to run without Spark (tiny logs, tests).")]
+BatchEvents = Annotated[int, typer.Option("--batch-events", min=1, help="Events per micro-batch.")]
+Shards = Annotated[int, typer.Option(min=1, help="Parallel tasks per micro-batch. Does not change the result.")]
+
+LOCAL = "local[2]"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What ingest and detect need."""
+
+    pipeline: Pipeline
+    lake: Lake
+    runner: Runner
+    attempt: Attempt
+
+
+@contextmanager
+def open_job(pipeline: Path, lake: Path, master: str, name: str) -> Iterator[Job]:
+    """Load the pipeline, begin an attempt, start Spark in the background; record how it ended."""
+    from spark_jobs.lake.history import Attempt
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.runner import open_runner
+
+    loaded, target = load_pipeline(pipeline), Lake(lake)
+    attempt = Attempt(target, name, say)
+    ended = "error"
+    try:
+        with open_runner(master, target, name) as runner:
+            yield Job(loaded, target, runner, attempt)
+        ended = "done"
+    finally:
+        attempt.record("end", ended)
+
+
+def existing(lake: Path) -> Path:
+    if not lake.is_dir():
+        raise RepriseError(f"lake {lake} does not exist; ingest into it first")
+    return lake
