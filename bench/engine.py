@@ -357,8 +357,10 @@ def make_log(pipeline: Pipeline, lake: Lake, shape: Shape) -> None:
         files = []
         for number in range(pipeline.source.buckets):
             rows = order[bounds[number] : bounds[number + 1]]
-            name = f"bucket={number}/{file_name(first + 1, last, 1)}"
-            write_log_file(_events(rows + first + 1, type_[rows], key[rows], keys), f"{lake.path('event_log')}/{name}")
+            folder = f"{lake.path('event_log')}/bucket={number}"
+            path = f"{folder}/{file_name(first + 1, last, 1)}"
+            path = write_log_file(_events(rows + first + 1, type_[rows], key[rows], keys), path)
+            name = f"bucket={number}/{Path(path).name}"
             files.append(add_file(lake.path("event_log"), name, rows.size, bucket=str(number)))
         also = {
             STREAM_TS: BEGIN + last * MICROSECONDS,

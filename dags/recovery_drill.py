@@ -11,9 +11,11 @@ from datetime import timedelta
 from airflow.sdk import DAG, Param
 from reprise_operator import ROOT, RepriseOperator, common_params
 
-from spark_jobs.faults.phases import PHASES
-from spark_jobs.steps import POISON, VERDICTS, drill_steps
+from spark_jobs.drills.steps import POISON, SECOND_ROUND, VERDICTS, drill_steps
+from spark_jobs.faults.catalogue import CATALOGUE
 
+# What is wrong here stays wrong.
+UNTRIED = ("generate", "arm", SECOND_ROUND[0])
 FOLDER = "{{ params.folder or '" + str(ROOT / ".local" / "drills") + "/' + run_id | replace(':', '-') | replace('+', '-') }}"
 
 with DAG(
@@ -25,22 +27,27 @@ with DAG(
         **common_params("pipeline", "master"),
         "events": Param(100_000, type="integer", minimum=1, description="Events to generate"),
         "batch_events": Param(20_000, type="integer", minimum=1, description="Events per micro-batch"),
-        "phase": Param("detect.saved", type="string", enum=list(PHASES), description="Where to send SIGKILL"),
-        "batch": Param(3, type="integer", minimum=1, description="In which batch (for ingest phases: which ingest)"),
-        "operator": Param("", type="string", description="Of which operator; of whichever gets there first by default"),
+        "faults": Param(
+            "kill_driver:detect.saved@3",
+            type="string",
+            description="KIND:PHASE@BATCH[:OPERATOR][/SHARD][*TIMES] or KIND:SECONDSs, several with commas. "
+            f"Kinds: {', '.join(CATALOGUE)}",
+        ),
+        "plan": Param("", type="string", description="A fault plan (YAML file) besides, or instead of, these faults"),
+        "seed": Param(None, type=["null", "integer"], description="Draw one more fault from this seed"),
         "strategy": Param("savepoint", type="string", enum=["savepoint"], description="How detection recovers"),
         "landing": Param("", type="string", description="Drill on these landing files instead of generated ones"),
         "folder": Param("", type="string", description="Folder of the drill; a new one by default"),
     },
-    # A killed driver is the point of the drill: try again at once.
-    default_args={"retries": 1, "retry_delay": timedelta(seconds=0)},
+    # A killed driver is the point of the drill: try again at once, as often as faults may strike.
+    default_args={"retries": 8, "retry_delay": timedelta(seconds=0), "execution_timeout": timedelta(minutes=15)},
     tags=["reprise", "drill"],
 ):
     commands = drill_steps(
         pipeline="{{ params.pipeline }}",
         folder=FOLDER,
-        landing="{{ params.landing or '' }}" + "{% if not params.landing %}" + FOLDER + "/landing{% endif %}",
-        kill=["{{ params.phase }}@{{ params.batch }}{{ ':' if params.operator }}{{ params.operator }}"],
+        given="{{ params.landing or '' }}" + "{% if not params.landing %}" + FOLDER + "/given{% endif %}",
+        faults=["--fault", "{{ params.faults }}", "--plan", "{{ params.plan }}", "--seed", "{{ params.seed or '' }}"],
         events="{{ params.events }}",
         poison="{{ [params.events, " + str(POISON) + "] | min }}",
         batch_events="{{ params.batch_events }}",
@@ -48,7 +55,7 @@ with DAG(
     )
     skip = {"generate": "{{ params.landing }}"}
     # The report is wanted most when the verdict is bad; it ends with the verdict's exit code, so the run fails too.
-    rules = {"arm": "none_failed", "report": "none_skipped"}
+    rules = {"arm": "none_failed", "verify": "none_failed", "report": "none_skipped"}
     previous = None
     for name, arguments in commands.items():
         task = RepriseOperator(
@@ -56,7 +63,7 @@ with DAG(
             arguments=arguments,
             skip_when=skip.get(name, ""),
             trigger_rule=rules.get(name, "all_success"),
-            **({"retries": 0} if name in VERDICTS else {}),
+            **({"retries": 0} if name in (*VERDICTS, *UNTRIED) else {}),
         )
         if previous is not None:
             previous >> task

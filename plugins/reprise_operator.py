@@ -17,6 +17,8 @@ from typing import Any
 from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from spark_jobs.drills.steps import SKIPPED
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # What the scheduled DAGs work on unless a run says otherwise.
@@ -44,13 +46,25 @@ class RepriseOperator(BaseOperator):
         command = [sys.executable, "-m", "spark_jobs", *self.arguments]
         self.log.info("running reprise %s", " ".join(self.arguments))
         environment = {**os.environ, "REPRISE_WITH_PARENT": "1", "PYTHONUNBUFFERED": "1"}
+        if "test" not in sys.argv[1:3]:  # `airflow dags test` runs all tasks in its own process
+            environment["REPRISE_TASK_PROCESS"] = "1"
+        # In a group of its own: a drill may end the whole group and mean the job, not the task.
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=ROOT
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            cwd=ROOT,
+            start_new_session=True,
         )
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.log.info(line.rstrip())
         code = self._process.wait()
+        if code == SKIPPED:
+            raise AirflowSkipException("nothing to do")
         if code < 0:
             raise AirflowException(f"reprise {self.arguments[0]} was killed by {signal.Signals(-code).name}; a retry recovers")
         if code:

@@ -6,7 +6,7 @@ changes its meaning; added columns do not raise it.
 
 from __future__ import annotations
 
-from schemas import complex_events, event_log, history, landing, quarantine, savepoints, verdicts, versions
+from schemas import complex_events, event_log, history, landing, quarantine, savepoints, validations, verdicts, versions
 
 SCHEMA_VERSION = 2
 
@@ -18,6 +18,7 @@ __all__ = [
     "landing",
     "quarantine",
     "savepoints",
+    "validations",
     "verdicts",
     "versions",
 ]

@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "A closer look": (look.show, look.explain, look.bench),
     "Upkeep": (upkeep.trim, upkeep.upgrade, upkeep.cut_over),
 }
-HIDDEN: tuple[Callable[..., None], ...] = (proof.arm, look.warm_up)
+HIDDEN: tuple[Callable[..., None], ...] = (proof.arm, proof.deliver, look.warm_up)
 
 for panel, commands in COMMANDS.items():
     for command in commands:

@@ -285,6 +285,7 @@ class Detection:
     def _payloads(self, savepoint: Savepoint, reach: Reach, shards: int) -> list[dict[str, Any]]:
         out = f"{self.scratch}/{self.operator.name}-{savepoint.batch + 1}"
         known = Known(savepoint.read, reach.read, savepoint.at.ts, reach.at.ts, savepoint.seed_y)
+        parts = self._parts(reach, known, shards)
         common = {
             "pipeline": self.text,
             "operator": self.operator.name,
@@ -292,9 +293,11 @@ class Detection:
             "floors": base64.b64encode(stored_columns(list(savepoint.floors))).decode(),
             "closes": self._closes(reach, known, f"{out}-closes"),
             "closes_from": known.first_window,
-            "shards": shards,
+            "shards": len(parts),  # of few windows there are fewer groups; the savepoint has to know, or it looks damaged
             "skip": self.settings.skip,
             "filter_keys": self.filters_keys,
+            "batch": savepoint.batch + 1,
+            "faults": self.attempt.for_tasks(),
         }
         return [
             {
@@ -304,7 +307,7 @@ class Detection:
                 "shard": shard,
                 "out": f"{out}-{shard}",
             }
-            for shard, part in enumerate(self._parts(reach, known, shards))
+            for shard, part in enumerate(parts)
         ]
 
     def _parts(self, reach: Reach, known: Known, shards: int) -> list[Known]:

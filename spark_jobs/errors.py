@@ -39,6 +39,18 @@ class CommitStateUnknown(RepriseError):
     exit_code = 1
 
 
+class CommitDamaged(RepriseError):
+    """A commit in the log of a table was changed after it was made."""
+
+    exit_code = 1
+
+
+class SparkFailed(RepriseError):
+    """Spark went away, or a task failed as often as it may. What was published stands."""
+
+    exit_code = 1
+
+
 class SavepointDamaged(RepriseError):
     """A savepoint cannot be used: a row is missing, cut off or changed. Recovery falls back to an older one."""
 

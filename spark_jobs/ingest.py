@@ -26,13 +26,15 @@ from spark_jobs.lake.commit import add_file, claim
 from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.scan import LAST_SN, STREAM_TS, EventLog, file_name, open_log
 from spark_jobs.lake.tables import Lake
-from spark_jobs.landing import FORMATS, LandingFile, find_files
+from spark_jobs.landing import FORMATS, LandingFile, find_files, missing_hours
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.runner import Runner
 from spark_jobs.staging import bucket_task, digest_task, restage_task, stage_task
-from spark_jobs.verify.expectations import SUITES, Suite
+from spark_jobs.verify.expectations import SUITES, Suite, docs_index, what_failed
 
 Refused = tuple[str, str, str]  # file, reason, digest
+# Enough to see that something is missing; a source that sleeps at night has one every day.
+MAX_GAPS = 10
 # The names under which event_log's commits keep how the log is cut.
 BUCKETS = "ingest#buckets"
 NUMBERED = "ingest#numbered"
@@ -115,8 +117,9 @@ class _Ingest:
         self.attempt.phase("ingest.staged", number)
         self._drop_taken(groups, taken, log)
         self._account(groups, done)
+        self._tell_gaps(taken, files, number)
         self._quarantine(pa.concat_tables([_whole_files(refused), self._rejected(groups)]), number, done)
-        self._check(groups)
+        self._check(groups, number)
         self.attempt.phase("ingest.checked", number)
         if not files:
             return done
@@ -253,6 +256,13 @@ class _Ingest:
                 group.update(answer)
             earlier.append(f"{group['out']}.parquet")
 
+    def _tell_gaps(self, taken: Taken, files: list[tuple[LandingFile, str]], number: int) -> None:
+        """Hours of a source that lie between others and did not come are said, for nobody else would notice."""
+        known = [LandingFile(file, file) for file in taken.paths]
+        for gap in missing_hours(known, [file for file, _ in files])[:MAX_GAPS]:
+            self.attempt.record("gap", gap, number)
+            self.attempt.say(f"missing: no landing file of {gap}, though the source has earlier and later ones")
+
     def _rejected(self, groups: list[dict[str, Any]]) -> pa.Table:
         tables = [
             pq.read_table(path)
@@ -295,16 +305,14 @@ class _Ingest:
                 "Repair the files, or raise source.quarantine_limit, and ingest again."
             )
 
-    def _check(self, groups: list[dict[str, Any]]) -> None:
+    def _check(self, groups: list[dict[str, Any]], number: int) -> None:
         """The suite of incoming partitions; a partition is a row."""
         if not groups:
             return
-        failed = [check for check in self.suite.check(pa.Table.from_pylist([_facts(g) for g in groups])) if not check.met]
-        if failed:
+        facts = pa.Table.from_pylist([_facts(group) for group in groups])
+        if failed := what_failed(self.suite.check(facts, lake=self.lake, subject=f"ingest {number}")):
             raise IngestRefused(
-                f"{len(failed)} expectation(s) on the incoming partitions failed: "
-                + "; ".join(f"{check.expectation}: {check.detail}" for check in failed[:3])
-                + ". Nothing was committed to event_log."
+                f"incoming partitions: {failed}. Nothing was committed to event_log. All results: {docs_index(self.lake)}"
             )
 
     def _write(self, groups: list[dict[str, Any]], log: EventLog, taken: Taken, number: int) -> list[Any]:
@@ -337,7 +345,7 @@ class _Ingest:
         return [
             add_file(
                 folder,
-                str(Path(payload["path"]).relative_to(folder)),
+                str(Path(result["path"]).relative_to(folder)),
                 result["rows"],
                 bucket=payload["bucket"],
             )

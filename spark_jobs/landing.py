@@ -11,9 +11,11 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from spark_jobs.pipeline import Source
 ROW, FILE, POSITION = "__row", "__file", "__position"
 
 FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
+_AN_HOUR = dt.timedelta(hours=1)
 _UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 # Outside these years a time stamp is a mistake of units or of a clock; one such row would push stream time out of
 # reach for all that follow.
@@ -80,6 +83,32 @@ def find_files(landing: Path) -> tuple[list[LandingFile], list[LandingFile]]:
         (known if path.suffix in FORMATS else unknown).append(LandingFile(str(path), str(relative)))
     by_order = attrgetter("order")
     return sorted(known, key=by_order), sorted(unknown, key=by_order)
+
+
+def missing_hours(known: Iterable[LandingFile], new: Iterable[LandingFile]) -> list[str]:
+    """Stretches of hours for which a source has no partition, each between one it has and one that is new."""
+    hours: dict[str, set[dt.datetime]] = defaultdict(set)
+    fresh: dict[str, set[dt.datetime]] = defaultdict(set)
+    for files, places in ((known, hours), (new, fresh)):
+        for file in files:
+            if hour := _hour(file.partition):
+                places[file.partition.get("source", "")].add(hour)
+    gaps = []
+    for source, late in sorted(fresh.items()):
+        every = sorted(hours[source] | late)
+        for before, after in pairwise(every):
+            count = int((after - before) / _AN_HOUR) - 1
+            if count and (after in late or before in late):
+                stretch = f"{before + _AN_HOUR:%Y-%m-%d %H}h" + (f" to {after - _AN_HOUR:%Y-%m-%d %H}h" if count > 1 else "")
+                gaps.append(f"{stretch} of source {source}" if source else stretch)
+    return gaps
+
+
+def _hour(partition: dict[str, str]) -> dt.datetime | None:
+    try:
+        return dt.datetime.strptime(f"{partition['date']} {partition['hour']}", "%Y-%m-%d %H").replace(tzinfo=dt.UTC)
+    except (KeyError, ValueError):
+        return None  # partitions of another kind: nobody knows which should be there
 
 
 def _files_below(root: Path) -> Iterator[Path]:

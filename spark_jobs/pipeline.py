@@ -174,6 +174,7 @@ class Pipeline(_Strict):
     name: Name
     source: Source
     operators: dict[Name, OperatorSpec] = Field(min_length=1)
+    allow_faults_in_any_lake: bool = False  # otherwise drills break only lakes of their own
 
     @cached_property
     def order(self) -> list[str]:

@@ -12,11 +12,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from spark_jobs.errors import RepriseError, TrimmedEventNeeded
+from spark_jobs.errors import RepriseError, SparkFailed, TrimmedEventNeeded
 from spark_jobs.lake.tables import Lake
 
 Task = Callable[[dict[str, Any]], dict[str, Any]]
@@ -27,8 +27,8 @@ _ERROR = "reprise.error"
 # What a driver can do something about keeps its type on the way.
 _ERRORS: dict[str, type[Exception]] = {error.__name__: error for error in (TrimmedEventNeeded, FileNotFoundError)}
 
-# A socket's path may have 107 bytes, and Spark's name for one takes 42; below a longer folder TCP on loopback serves.
-_LONGEST_SOCKET_FOLDER = 64
+# A socket's path may have 107 bytes, and Spark's names for one take up to 46; below a longer folder TCP on loopback serves.
+_LONGEST_SOCKET_FOLDER = 60
 
 CLASS_ARCHIVE = Path(__file__).resolve().parents[1] / ".local" / "spark-classes.jsa"
 # No performance data in the system's folder. The JVM only schedules, so it is tuned for a quick start, not for peak speed.
@@ -76,24 +76,31 @@ class SparkRunner(Runner):
         if not payloads:
             return []
         texts = [json.dumps(payload) for payload in payloads]
-        rdd = self.context().parallelize(texts, len(texts)).map(_over_the_wire(task))
-        return [_answer(text) for text in rdd.collect()]
+        context = self.context()
+        try:
+            answers = context.parallelize(texts, len(texts)).map(_over_the_wire(task)).collect()
+        except Exception as error:  # py4j's errors have no common type with those of a broken connection
+            raise SparkFailed(
+                f"Spark did not finish its tasks: {_reason(error)}. Nothing of this batch was published; start again to go on "
+                f"from the last savepoint. Spark's own messages are in {self._log}"
+            ) from error
+        return [_answer(text) for text in answers]
 
     def context(self) -> Any:
         """The SparkContext, waited for."""
         try:
             return self._context.result()
         except Exception as error:
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise RepriseError(
-                f"Spark did not start with master '{self._master}': {reason[:300]}. Nothing was changed. "
+                f"Spark did not start with master '{self._master}': {_reason(error)}. Nothing was changed. "
                 f"Check the master's URL, and that Java 17 or newer is installed; Spark's own messages are in {self._log}"
             ) from error
 
     def stop(self) -> None:
         self._starting.shutdown()
         if self._context.exception() is None:
-            self._context.result().stop()
+            with suppress(Exception):  # a JVM that was killed needs no stopping
+                self._context.result().stop()
 
 
 @contextmanager
@@ -126,6 +133,13 @@ def _answer(text: str) -> dict[str, Any]:
     if _ERROR in answer:
         raise _ERRORS.get(answer["type"], RepriseError)(answer[_ERROR])
     return answer
+
+
+def _reason(error: Exception) -> str:
+    """The line that says it: of a Java stack trace, the last cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes or lines or [type(error).__name__])[-1 if causes else 0][:300]
 
 
 def _with_tries(master: str) -> str:

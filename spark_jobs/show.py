@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from schemas import complex_events
 from spark_jobs.errors import RepriseError, suggest
+from spark_jobs.faults.catalogue import CATALOGUE
 from spark_jobs.faults.phases import PHASES
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
@@ -18,7 +19,7 @@ from spark_jobs.versions import registry
 
 Rows = tuple[list[str], list[list[Any]]]
 
-TABLES = ["savepoints", "matches", "versions", "history", "quarantine", "verdicts", "phases"]
+TABLES = ["savepoints", "matches", "versions", "history", "quarantine", "verdicts", "phases", "faults"]
 
 
 def rows_of(what: str, folder: Path | None, limit: int) -> Rows:
@@ -27,6 +28,9 @@ def rows_of(what: str, folder: Path | None, limit: int) -> Rows:
         raise RepriseError(f"'{what}' cannot be shown{suggest(what, TABLES)}")
     if what == "phases":
         return ["phase"], [[phase] for phase in PHASES]
+    if what == "faults":
+        kinds = [[kind.name, kind.group.value, kind.breaks, kind.heals, kind.needs.value] for kind in CATALOGUE.values()]
+        return ["kind", "group", "what breaks", "how it heals", "needs"], kinds
     if folder is None or not folder.is_dir():
         raise RepriseError("name an existing lake with --lake DIR" if folder is None else f"lake {folder} does not exist")
     lake = Lake(folder)

@@ -22,6 +22,7 @@ from pyroaring import BitMap64
 from schemas import event_log, quarantine
 from schemas.types import TIMESTAMP
 from spark_jobs.lake.scan import buckets
+from spark_jobs.lake.seal import seal
 from spark_jobs.landing import FILE, POSITION, ROW, LandingFile, digest, read_landing_file
 from spark_jobs.pipeline import Source
 from spark_jobs.tasks import pipeline_of
@@ -129,12 +130,11 @@ def bucket_task(payload: dict[str, Any]) -> dict[str, Any]:
     table = pa.concat_tables(parts)
     key = table["key"].dictionary_encode()
     table = table.set_column(table.schema.get_field_index("key"), pa.field("key", key.type, nullable=False), key)
-    write_log_file(table, payload["path"])
-    return {"rows": table.num_rows}
+    return {"rows": table.num_rows, "path": write_log_file(table, payload["path"])}
 
 
-def write_log_file(table: pa.Table, path: str) -> None:
-    """One file of the event log, written to be read fast.
+def write_log_file(table: pa.Table, path: str) -> str:
+    """One file of the event log, written to be read fast, and sealed; its path.
 
     Numbers and times rise slowly from row to row: as differences they take a quarter of the space and are read five times
     as fast as plain ones under snappy, which has nothing left to do. Text is coded, and read as codes; `key` comes coded.
@@ -151,7 +151,9 @@ def write_log_file(table: pa.Table, path: str) -> None:
         use_dictionary=[f.name for f in table.schema if pa.types.is_string(f.type) or pa.types.is_dictionary(f.type)],
         column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
         store_schema=False,
+        write_page_checksum=True,
     )
+    return seal(path)
 
 
 def _fields(source: Source) -> list[pa.Field]:

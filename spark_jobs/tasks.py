@@ -21,9 +21,12 @@ from spark_jobs.cep.columns import int64s
 from spark_jobs.cep.matcher import Boundaries, Known, Replay, match_shard
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, Slice, in_order, marks, plain, stamp
+from spark_jobs.console import say
 from spark_jobs.errors import TrimmedEventNeeded
+from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.outputs import output_name
 from spark_jobs.lake.scan import of_shard, read_events
+from spark_jobs.lake.seal import seal
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
 from spark_jobs.recovery.savepoint import Origin, shard_savepoint
 from spark_jobs.recovery.sets import read_columns, read_numbers, stored_numbers
@@ -37,6 +40,7 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     known = Known(*payload["known"])
     started = time.perf_counter()
     events = _events(payload, pipeline, operator, known)
+    _phase(payload, "match.read")
     scanned = time.perf_counter()
     closes = read_arrow(payload["closes"]) if payload["closes"] else None
     boundaries = Boundaries(payload["closes_from"], np.asarray(closes["ts"])) if closes else None
@@ -46,6 +50,7 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     matched = time.perf_counter()
     matches = in_order(traced(found.matches, events, closes, [entry["name"] for entry in payload["inputs"]]))
     write_arrow(payload["out"], matches)
+    _phase(payload, "match.written")
     origins = _origins(events, payload["inputs"])
     kept = shard_savepoint(payload["shard"], payload["shards"], found, known.end_sn, skip=payload["skip"], origins=origins)
     return {
@@ -60,6 +65,12 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
         "read": events.num_rows,
         "seconds": {"scan": scanned - started, "kernel": matched - scanned, "write": time.perf_counter() - matched},
     }
+
+
+def _phase(payload: dict[str, Any], name: str) -> None:
+    """A moment inside a task, where a drill has armed a fault for one."""
+    if payload["faults"]:
+        Attempt.joined(payload["faults"], say).phase(name, payload["batch"], payload["operator"], shard=payload["shard"])
 
 
 # What a shard reads
@@ -147,12 +158,15 @@ def stamp_task(payload: dict[str, Any]) -> dict[str, Any]:
     stamped, seed = stamp(Seed(*payload["seed"]), payload["batch"], shards, part)
     count = stamped.num_rows
     name = output_name(seed.ordinal - count, seed.ordinal - 1, payload["batch"], payload["attempt"], payload["index"])
-    write_complex_events(f"{payload['folder']}/{name}", stamped, schema)
-    return {"rows": count, "seed": seed, "name": name}
+    path = write_complex_events(f"{payload['folder']}/{name}", stamped, schema)
+    return {"rows": count, "seed": seed, "name": Path(path).name}
 
 
-def write_complex_events(path: str, stamped: pa.Table, schema: pa.Schema) -> None:
-    """In the columns of the table, but for those in folder names: an operator without one of the measures leaves it empty."""
+def write_complex_events(path: str, stamped: pa.Table, schema: pa.Schema) -> str:
+    """In the columns of the table, but for those in folder names: an operator without one of the measures leaves it empty.
+
+    The path of the sealed file.
+    """
     count = stamped.num_rows
     names = set(stamped.column_names)
     schema = pa.schema([f for f in schema if f.name not in complex_events.PARTITION_BY])
@@ -168,7 +182,9 @@ def write_complex_events(path: str, stamped: pa.Table, schema: pa.Schema) -> Non
         use_dictionary=["key", "symbols.list.element", "inputs.list.element"],
         column_encoding={**dict.fromkeys(rising, "DELTA_BINARY_PACKED"), "sns.list.element": "DELTA_BINARY_PACKED"},
         store_schema=False,  # in the file coded text is text
+        write_page_checksum=True,
     )
+    return seal(path)
 
 
 def _written(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:

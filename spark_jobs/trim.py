@@ -29,6 +29,7 @@ from spark_jobs.lake.commit import add_file
 from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.outputs import committed_of, output_name, output_of, trimmed_of
 from spark_jobs.lake.scan import TRIMMED_SN, LogFile, file_name
+from spark_jobs.lake.seal import CHECKED
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
 from spark_jobs.recovery.savepoint import Savepoint
@@ -74,7 +75,7 @@ class _Queue:
     mark: str  # the name under which commits keep how far it was trimmed
     schema: pa.Schema
     partition_by: list[str]
-    write: Callable[[pa.Table, str], None]
+    write: Callable[[pa.Table, str], str]
 
 
 @dataclass(frozen=True)
@@ -172,8 +173,8 @@ def _trim_output(
     graph, operator, number = Graph(pipeline, lake), version.operator, version.number
     schema, partition = pipeline.output_schema, {"operator": operator, "version": str(number)}
 
-    def write(table: pa.Table, path: str) -> None:
-        write_complex_events(path, table, schema)
+    def write(table: pa.Table, path: str) -> str:
+        return write_complex_events(path, table, schema)
 
     def files() -> tuple[DeltaTable, list[_File], list[Acknowledged]]:
         handle = graph.open_outputs()
@@ -224,7 +225,7 @@ def _trimmed(
             actions.append(_remove(lake, queue, file))
             if stay.size and not dry_run:
                 name = f"{Path(file.path).parent}/{file.rename(int(numbers[stay[0]]), int(numbers[stay[-1]]))}"
-                queue.write(_rows(file.path, stay), name)
+                name = queue.write(_rows(file.path, stay), name)
                 written.append(name)
                 actions.append(add_file(lake.path(queue.table), _inside(lake, queue, name), stay.size, **file.partition))
         gone = sum(isinstance(action, RemoveAction) for action in actions)
@@ -268,9 +269,9 @@ def _left(numbers: Int64s, upto: int, needed: Int64s) -> Int64s:
 
 
 def _numbers(path: str, column: str) -> Int64s:
-    return np.asarray(pq.read_table(path, columns=[column], partitioning=None)[column])
+    return np.asarray(pq.read_table(path, columns=[column], partitioning=None, **CHECKED)[column])
 
 
 def _rows(path: str, places: Int64s) -> pa.Table:
-    with pq.ParquetFile(path, read_dictionary=["key"]) as file:
+    with pq.ParquetFile(path, read_dictionary=["key"], **CHECKED) as file:
         return file.read().take(pa.array(places))

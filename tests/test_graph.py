@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.errors import FencedAttempt
-from spark_jobs.faults.plan import Fault, FaultPlan
+from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import parse_pipeline
 from spark_jobs.runner import Runner
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
 from tests.conftest import find, output, small_log, take_in
-from tests.faults.children import detecting, run_detection
+from tests.faults.children import detecting, kill_at, run_detection
 from tests.graphs import GRAPH, LEVELS
 
 PIPELINE = parse_pipeline(GRAPH, "graph.yaml")
@@ -68,7 +68,7 @@ def test_every_operator_dies_once_at_this_phase(phase: str, ingested: Path, tmp_
     FaultPlan(lake).allow()
     names = [name for level in LEVELS for name in level]
     for name in names:
-        FaultPlan(lake).arm(Fault(phase, 1, name))
+        FaultPlan(lake).arm(kill_at(phase, 1, name))
     codes = [run_detection(GRAPH, lake.root, 700) for _ in range(len(names) + 1)]
     assert codes == [-signal.SIGKILL] * len(names) + [0]
     assert output(lake) == expected
@@ -82,7 +82,7 @@ def test_neighbours_die_together_and_again_while_they_recover(
     FaultPlan(lake).allow()
     for name in dying:
         for phase in ("detect.matched", "detect.saved", "detect.published"):
-            FaultPlan(lake).arm(Fault(phase, 1, name))
+            FaultPlan(lake).arm(kill_at(phase, 1, name))
     for _ in range(3 * len(dying)):
         assert run_detection(GRAPH, lake.root, 600) == -signal.SIGKILL
     assert run_detection(GRAPH, lake.root, 600) == 0

@@ -46,6 +46,6 @@ def test_the_engine_imports_neither_spark_nor_airflow() -> None:
 def test_a_dag_file_loads_nothing_heavy(file: Path) -> None:
     heavy = {"pyspark", "pandas", "pyarrow", "numba", "great_expectations", "deltalake"}
     reachable = (
-        imports_of(file) | imports_of(ROOT / "spark_jobs" / "steps.py") | imports_of(ROOT / "spark_jobs/faults/phases.py")
+        imports_of(file) | imports_of(ROOT / "spark_jobs/drills/steps.py") | imports_of(ROOT / "spark_jobs/faults/catalogue.py")
     )
     assert not {name for name in reachable if name.split(".")[0] in heavy}

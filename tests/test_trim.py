@@ -13,7 +13,7 @@ import pytest
 
 from spark_jobs.errors import RepriseError, TrimmedEventNeeded
 from spark_jobs.faults.phases import TRIM_PHASES
-from spark_jobs.faults.plan import Fault, FaultPlan
+from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.generate import Recipe, generate
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.scan import open_log
@@ -24,7 +24,7 @@ from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
 from spark_jobs.versions import retire
 from tests.conftest import PIPELINE, events_of, find, output, take_in
-from tests.faults.children import await_stop, detecting, run_detection
+from tests.faults.children import await_stop, detecting, kill_at, run_detection
 from tests.graphs import GRAPH
 
 Rows = list[dict[str, object]]
@@ -169,7 +169,7 @@ def test_a_consumer_that_has_not_begun_holds_the_log(partitions: list[Path], tmp
     lake = Lake(tmp_path / "lake")
     take_in(both, deliver(partitions, tmp_path / "landing"), lake)
     FaultPlan(lake).allow()
-    FaultPlan(lake).arm(Fault("detect.started", 1, "later"))
+    FaultPlan(lake).arm(kill_at("detect.started", 1, "later"))
     assert run_detection(PIPELINE + LATER, lake.root, 300) == -signal.SIGKILL
     (done,) = trimmed(both, lake)
     assert (done.upto, done.removed, done.held_by) == (0, 0, "later (version 1)")
@@ -254,7 +254,7 @@ def test_killed_while_trimming_nothing_is_lost(phase: str, pipeline: Pipeline, p
         take_in(pipeline, deliver(partitions[:2], tmp_path / "landing"), target)
         find(pipeline, target, 300)
     FaultPlan(lake).allow()
-    FaultPlan(lake).arm(Fault(phase, 1))
+    FaultPlan(lake).arm(kill_at(phase, 1))
     (tmp_path / "p.yaml").write_text(PIPELINE)
     command = [
         sys.executable,

@@ -11,7 +11,7 @@ import pytest
 from spark_jobs.cutover import cut_over
 from spark_jobs.detect import Detected, Settings, detect_versions
 from spark_jobs.errors import RepriseError, TrimmedEventNeeded
-from spark_jobs.faults.plan import Fault, FaultPlan
+from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.graph import Graph
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
@@ -22,7 +22,7 @@ from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
 from spark_jobs.versions import registry, retire, upgrade
 from tests.conftest import find, output
-from tests.faults.children import run_detection
+from tests.faults.children import kill_at, run_detection
 from tests.graphs import GRAPH
 
 OLD = parse_pipeline(GRAPH, "graph.yaml")
@@ -142,7 +142,7 @@ def test_an_upgrade_that_is_killed_goes_on(lake: Lake, tmp_path: Path) -> None:
     upgrade(lake, NEW, Graph(NEW, lake).admit, 0)
     FaultPlan(lake).allow()
     for name in CHANGED:
-        FaultPlan(lake).arm(Fault("detect.saved", 1, name))
+        FaultPlan(lake).arm(kill_at("detect.saved", 1, name))
     codes = [run_detection(NEW_TEXT, lake.root, 500) for _ in range(len(CHANGED) + 1)]
     assert codes == [-signal.SIGKILL] * len(CHANGED) + [0]
     assert output(lake) == output(undisturbed)

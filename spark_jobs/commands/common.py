@@ -54,7 +54,11 @@ def open_job(pipeline: Path, lake: Path, master: str, name: str) -> Iterator[Job
         with open_runner(master, target, name) as runner:
             yield Job(loaded, target, runner, attempt)
         ended = "done"
+    except BaseException:
+        attempt.heal()
+        raise
     finally:
+        attempt.settle()
         attempt.record("end", ended)
 
 

@@ -19,7 +19,9 @@ from spark_jobs.errors import RepriseError
 
 
 def show(
-    what: Annotated[str, typer.Argument(help="savepoints, matches, versions, history, quarantine, verdicts or phases.")],
+    what: Annotated[
+        str, typer.Argument(help="savepoints, matches, versions, history, quarantine, verdicts, phases or faults.")
+    ],
     lake: Annotated[Path | None, typer.Option(help="The lake folder.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Rows at most, the last ones.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per row.")] = False,
@@ -112,10 +114,11 @@ def warm_up() -> None:
     from spark_jobs.lake.tables import Lake
     from spark_jobs.recovery import sets
     from spark_jobs.runner import make_class_archive
-    from spark_jobs.verify import reference
+    from spark_jobs.verify import records, reference
 
     matcher.warm_up()
     sets.warm_up()
     reference.warm_up()
+    records.warm_up()
     with tempfile.TemporaryDirectory() as folder:
         make_class_archive(Lake(folder))

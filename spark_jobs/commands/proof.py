@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from spark_jobs.commands.common import (
     LOCAL,
@@ -17,41 +20,60 @@ from spark_jobs.commands.common import (
     PipelineFile,
     existing,
 )
-from spark_jobs.console import say, table
+from spark_jobs.console import OUT, say, table
 
-_KILL = (
-    "PHASE@BATCH, or PHASE@BATCH:OPERATOR: SIGKILL the driver there, once; may be given several times. "
-    "[dim]\\[default: detect.saved@3][/dim]"
+if TYPE_CHECKING:
+    from spark_jobs.drills.drill import Outcome
+    from spark_jobs.faults.fault import Fault
+
+DrillMaster = Annotated[
+    str, typer.Option(help="Spark master URL, 'cluster' for a master and two workers on loopback, or 'inline'.")
+]
+_FAULT = (
+    "KIND:PHASE@BATCH\\[:OPERATOR]\\[/SHARD]\\[*TIMES], KIND:SECONDSs, or KIND:PARTITION for faults of the input; several with "
+    "commas or by repeating the option. [dim]\\[default: kill_driver:detect.saved@3][/dim]"
 )
+DEFAULT_FAULT = "kill_driver:detect.saved@3"
 
 
-def reference(pipeline: PipelineFile, lake: LakeDir) -> None:
+def reference(pipeline: PipelineFile, lake: LakeDir, master: Master = LOCAL) -> None:
     """Make the reference run: the whole log in one pass, without the engine and without recovery."""
     from spark_jobs.lake.scan import open_log
     from spark_jobs.lake.tables import Lake
     from spark_jobs.pipeline import load_pipeline
-    from spark_jobs.verify.job import make_reference
+    from spark_jobs.verify.job import SparkWhenLarge, make_reference
 
     loaded = load_pipeline(pipeline)
     target = Lake(existing(lake))
     log = open_log(target, loaded.source.schema)
-    for name in loaded.order:
-        found = make_reference(loaded, name, target, log, log.last_sn)
-        say(f"reference run of {name}: {found.num_rows:,} matches in {log.last_sn:,} events")
+    with SparkWhenLarge(master, target) as runner:
+        for name in loaded.order:
+            found = make_reference(loaded, name, target, log, log.last_sn, runner=runner)
+            say(f"reference run of {name}: {found.rows:,} matches in {log.last_sn:,} events")
 
 
 def verify(
     pipeline: PipelineFile,
     lake: LakeDir,
+    full: Annotated[
+        bool, typer.Option("--full/--no-full", help="Compare everything anew, also what a valid verdict covers.")
+    ] = False,
+    master: Master = LOCAL,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per operator.")] = False,
 ) -> None:
-    """Compare the output with the reference run. Exit code 0: valid, 1: invalid, 2: unknown."""
+    """Compare what was published since the last valid verdict with the reference run. Spark is started only if that is much.
+
+    Exit code 0: valid, 1: invalid, 2: unknown.
+    """
     from spark_jobs.lake.tables import Lake
     from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.verify.job import INCREMENTAL, SparkWhenLarge
     from spark_jobs.verify.job import verify as run_verification
     from spark_jobs.verify.verdict import worst
 
-    results = run_verification(load_pipeline(pipeline), Lake(existing(lake)))
+    target = Lake(existing(lake))
+    with SparkWhenLarge(master, target) as runner:
+        results = run_verification(load_pipeline(pipeline), target, runner, full=full)
     for result in results:
         if as_json:
             sys.stdout.write(json.dumps(result.as_dict()) + "\n")
@@ -62,43 +84,101 @@ def verify(
         table(f"{result.operator}: {result.verdict.value}", ["property", "verdict", "found", "note"], rows)
         since = f" after event {result.after_sn:,}" if result.after_sn else ""
         events = result.events - result.after_sn
+        if result.mode == INCREMENTAL:
+            since += f"; compared since the last valid verdict, from match {result.from_ordinal:,} on"
         say(f"verdict on {result.operator}: {result.verdict.value}, {result.matches:,} matches in {events:,} events{since}")
     raise typer.Exit(worst(result.verdict for result in results).exit_code)
 
 
 def drill(
     pipeline: PipelineFile,
-    kill: Annotated[list[str] | None, typer.Option(help=_KILL)] = None,
+    fault: Annotated[list[str] | None, typer.Option(help=_FAULT)] = None,
+    plan: Annotated[Path | None, typer.Option(help="A fault plan (YAML) instead of, or besides, --fault.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draw a fault from this seed.")] = None,
     events: Annotated[int, typer.Option(help="Events to generate.")] = 100_000,
     batch_events: BatchEvents = 20_000,
-    landing: Annotated[Path | None, typer.Option(help="Drill on these landing files instead of generated ones.")] = None,
+    landing: Annotated[Path | None, typer.Option(help="Drill on a copy of these landing files, not on generated ones.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the drill; a new one below .local/drills by default.")] = None,
-    master: Master = LOCAL,
+    master: DrillMaster = LOCAL,
     airflow: Annotated[bool, typer.Option("--airflow", help="Run it as the DAG recovery_drill, through Airflow.")] = False,
+    time_limit: Annotated[float, typer.Option(min=1, help="Seconds after which the drill is ended and unknown.")] = 900,
 ) -> None:
-    """Break it on purpose: ingest, be killed in the middle of a commit, recover, verify, report.
+    """Break it on purpose: ingest, be broken in the middle of the work, recover, verify, report.
 
-    PHASE@BATCH names where; the phases are listed by [bold]reprise show phases[/bold].
+    Faults are listed by [bold]reprise show faults[/bold], phases by [bold]reprise show phases[/bold]. The exit code is the
+    verdict's: 0 valid, 1 invalid, 2 unknown.
     """
-    from spark_jobs.drill import Drill, run_drill
+    from spark_jobs.drills.drill import Drill, check_drill, run_drill
+    from spark_jobs.pipeline import load_pipeline
 
-    chosen = Drill(pipeline, tuple(kill or ["detect.saved@3"]), events, batch_events, landing, out, master, airflow)
-    raise typer.Exit(run_drill(chosen))
+    operators = list(load_pipeline(pipeline).operators)
+    faults = _faults(fault, plan, seed, operators, max(1, events // batch_events), master)
+    chosen = Drill(pipeline, tuple(faults), events, batch_events, landing, out, master, airflow, time_limit)
+    check_drill(chosen)
+    OUT.print(f"[bold]Recovery drill[/bold] of {pipeline}: {', '.join(map(str, faults))}")
+    outcome = run_drill(chosen, _show_progress)
+    _finish(outcome)
+    raise typer.Exit(outcome.verdict.exit_code)
 
 
-def arm(lake: LakeDir, kill: Annotated[list[str], typer.Option()]) -> None:
-    """Make a new lake a drill's own and arm its faults."""
-    from spark_jobs.faults.plan import FaultPlan, parse_fault
+def arm(
+    pipeline: PipelineFile,
+    lake: LakeDir,
+    fault: Annotated[list[str] | None, typer.Option(help=_FAULT)] = None,
+    plan: Annotated[str, typer.Option(help="A fault plan (YAML).")] = "",
+    seed: Annotated[str, typer.Option(help="Draw a fault from this seed.")] = "",
+    batches: Annotated[int, typer.Option(min=1, help="How many batches there will be, to draw one of them.")] = 5,
+    master: DrillMaster = LOCAL,
+) -> None:
+    """Arm faults in a lake that is yet to be made, or whose pipeline file allows it."""
+    from spark_jobs.faults.fault import check_against
+    from spark_jobs.faults.plan import FaultPlan
+    from spark_jobs.faults.strike import TASK_PROCESS
     from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
 
-    faults = [parse_fault(text) for text in kill]
-    target = Lake(lake)
-    plan = FaultPlan(target)
+    loaded, target = load_pipeline(pipeline), Lake(lake)
+    drawn = int(seed) if seed else None
+    faults = _faults(fault, Path(plan) if plan else None, drawn, list(loaded.operators), batches, master)
+    for one in faults:
+        check_against(one, list(loaded.operators), master, tasks_are_processes=TASK_PROCESS in os.environ)
+    armed = FaultPlan(target)
     if not target.has("event_log"):
-        plan.allow()
-    for fault in faults:
-        plan.arm(fault)
-        say(f"armed: SIGKILL at {fault.phase} of batch {fault.batch}")
+        armed.allow()
+    elif loaded.allow_faults_in_any_lake:
+        armed.allow("the pipeline file allows faults in any lake")
+    for one in faults:
+        armed.arm(one)
+        say(f"armed: {one}: {one.known.breaks}")
+
+
+def deliver(
+    pipeline: PipelineFile,
+    lake: LakeDir,
+    given: Annotated[Path, typer.Option(help="The landing files to copy; only read.")],
+    landing: Annotated[Path, typer.Option(help="The drill's own copy.")],
+    held: Annotated[Path, typer.Option(help="Where partitions wait that come late.")],
+    late: Annotated[bool, typer.Option("--late", help="Deliver what was held back.")] = False,
+) -> None:
+    """Copy landing files for a drill, and do to them what its input faults say."""
+    from spark_jobs.drills.steps import SKIPPED
+    from spark_jobs.faults.catalogue import Group
+    from spark_jobs.faults.inputs import copy_files, deliver_late, spoil
+    from spark_jobs.lake.history import Attempt
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.pipeline import load_pipeline
+
+    source, target = load_pipeline(pipeline).source, Lake(lake)
+    if late:
+        files = deliver_late(landing, held)
+        say(f"delivered {files} files late" if files else "nothing was held back")
+        raise typer.Exit(0 if files else SKIPPED)
+    copy_files(given, landing)
+    attempt = Attempt(target, "deliver", say)
+    for one in attempt.waiting:
+        if one.known.group is Group.INPUT:
+            attempt.spoil(one, lambda f: spoil(f, landing, held, source.columns.ts, numbered=bool(source.columns.source_seq)))
+    attempt.record("end", "done")
 
 
 def report(
@@ -124,3 +204,40 @@ def report(
 
 def _first(examples: list[dict[str, Any]]) -> str:
     return f"first: {examples[0]}" if examples else ""
+
+
+def _faults(
+    texts: list[str] | None, plan: Path | None, seed: int | None, operators: list[str], batches: int, master: str
+) -> list[Fault]:
+    """All faults that were asked for, in whatever form."""
+    from spark_jobs.drills.cluster import CLUSTER
+    from spark_jobs.faults.fault import parse_fault
+    from spark_jobs.faults.script import World, draw, load_plan
+
+    cluster = master == CLUSTER or master.startswith("spark://")
+    world = World(operators=tuple(operators), batches=batches, spark=master != "inline", cluster=cluster)
+    faults = [parse_fault(text) for one in texts or [] for text in one.split(",") if text.strip()]
+    faults += load_plan(plan, world) if plan else []
+    faults += draw(seed, world) if seed is not None else []
+    return faults or [parse_fault(DEFAULT_FAULT)]
+
+
+def _show_progress(line: str) -> None:
+    at, _, text = line.partition(" ")
+    colour = "red" if text.startswith(("fault", "error")) else "green" if "resumes" in text or "valid" in text else ""
+    shown = f"[{colour}]{escape(text)}[/{colour}]" if colour else escape(text)
+    OUT.print(f"[dim]{time.strftime('%H:%M:%S', time.localtime(float(at)))}[/dim] {shown}")
+
+
+def _finish(outcome: Outcome) -> None:
+    """The small table at the end, from the facts that the report step has written."""
+    from spark_jobs.report import summary_rows
+
+    if outcome.facts:
+        for title, columns, rows in summary_rows(outcome.facts):
+            table(title, columns, rows)
+        OUT.print(f"report: {outcome.folder}/report.html")
+    if outcome.why:
+        OUT.print(f"[red]{escape(outcome.why)}[/red]")
+    if not outcome.facts:
+        OUT.print(f"There is no report. What happened is in {outcome.folder}/drill.log")

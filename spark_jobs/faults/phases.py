@@ -1,8 +1,8 @@
-"""The named phases of the two protocols: where a fault can strike. Light enough to be imported by a DAG file."""
+"""The named phases of the protocols: where a fault can strike. Light enough to be imported by a DAG file."""
 
 from __future__ import annotations
 
-# Every step of the two protocols, in order.
+# Every step of the protocols, in order.
 INGEST_PHASES = ("ingest.staged", "ingest.checked", "ingest.written", "ingest.listed", "ingest.committed")
 DETECT_PHASES = (
     "detect.started",  # the savepoint is loaded, nothing of the batch is read
@@ -13,8 +13,14 @@ DETECT_PHASES = (
     "detect.published",  # the batch has happened, nobody was told
     "detect.finished",  # history knows
 )
+TASK_PHASES = (
+    "match.read",  # inside the task of one shard: its events are read
+    "match.written",  # its matches are in a scratch file, the driver does not know yet
+)
 TRIM_PHASES = (
     "trim.written",  # what is left of the files that go is written anew, no table names it
     "trim.committed",  # the table names it, and not the others any more
 )
-PHASES = (*INGEST_PHASES, *DETECT_PHASES, *TRIM_PHASES)
+PHASES = (*INGEST_PHASES, *DETECT_PHASES, *TASK_PHASES, *TRIM_PHASES)
+# The phases right before the commit that counts.
+COMMITTING = ("detect.saved", "ingest.listed")

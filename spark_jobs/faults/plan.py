@@ -1,109 +1,99 @@
-"""Fault plans: SIGKILL the driver at a named phase of a batch, once.
+"""The faults armed in one lake, and which of them have struck.
 
-A plan lies in the lake it is meant for, and only a drill's own lake accepts one. What fired is written down
-before it happens, so that the retry does not meet the same fault, and so that a fault that never fired makes
-the drill unknown instead of passed.
+A plan lies in the lake it is meant for, and only a drill's own lake accepts one, or one whose pipeline file allows it. What
+strikes is written down before it happens, so that the retry does not meet the same fault, and so that a fault that never
+struck makes the drill unknown instead of passed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import signal
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from spark_jobs.errors import RepriseError, suggest
-from spark_jobs.faults.phases import DETECT_PHASES, PHASES
+from spark_jobs.errors import RepriseError
+from spark_jobs.faults.fault import Fault
 from spark_jobs.lake.tables import Lake
 
 
 @dataclass(frozen=True)
-class Fault:
-    """Kill the driver when `phase` of `batch` is reached, by `operator` or by any; for ingest, batch is the ingest's number."""
+class Strike:
+    """One fault that has struck: the how many-th time, when, and in which attempt."""
 
-    phase: str
-    batch: int
-    operator: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.phase}@{self.batch}" + (f":{self.operator}" if self.operator else "")
-
-
-def parse_fault(text: str) -> Fault:
-    """Read `detect.saved@3`, or `detect.saved@3:probing`."""
-    phase, at, rest = text.partition("@")
-    batch, colon, operator = rest.partition(":")
-    if not at and ":" in phase:
-        raise RepriseError(f"'{text}' names no batch; write PHASE@BATCH:OPERATOR, such as {phase.partition(':')[0]}@3:NAME")
-    if phase not in PHASES:
-        raise RepriseError(f"unknown phase '{phase}' in '{text}'{suggest(phase, list(PHASES))}")
-    if not at or not batch.isdigit() or int(batch) < 1:
-        raise RepriseError(f"'{text}' names no batch; write PHASE@BATCH with a batch from 1 on, such as {phase}@3")
-    if colon and not re.fullmatch(r"[a-z][a-z0-9_]*", operator):
-        raise RepriseError(f"'{text}' names no operator; write PHASE@BATCH:OPERATOR, or leave it out for any operator")
-    return Fault(phase, int(batch), operator or None)
-
-
-def check_fault(fault: Fault, operators: list[str]) -> None:
-    """Refuse a fault that could never strike."""
-    if fault.operator is None:
-        return
-    if fault.phase not in DETECT_PHASES:
-        raise RepriseError(f"'{fault}': only phases of detection belong to an operator; write {fault.phase}@{fault.batch}")
-    if fault.operator not in operators:
-        raise RepriseError(f"'{fault}': the pipeline has no operator '{fault.operator}'{suggest(fault.operator, operators)}")
+    fault: Fault
+    time: int
+    at: float
+    attempt: int
 
 
 class FaultPlan:
     """The faults armed in one lake."""
 
     def __init__(self, lake: Lake) -> None:
-        self._folder = lake.root / "_faults"
+        self.lake = lake
+        self.folder = lake.root / "_faults"
         self._drill = lake.root / "_drill"
 
-    def allow(self) -> None:
-        """Declare this lake a drill's own; done by the drill that creates it."""
+    def allow(self, why: str = "a drill's own lake") -> None:
+        """Declare that faults may strike here; done by the drill that creates the lake."""
         self._drill.parent.mkdir(parents=True, exist_ok=True)
-        self._drill.touch()
+        self._drill.write_text(why)
+
+    @property
+    def allowed(self) -> bool:
+        return self._drill.exists()
 
     def arm(self, fault: Fault) -> None:
-        if not self._drill.exists():
+        if not self.allowed:
             raise RepriseError(
-                f"faults are refused in {self._drill.parent}: it is not a drill's own lake. "
-                "Use 'reprise drill', which makes a lake of its own; nothing was armed."
+                f"faults are refused in {self.lake.root}: it is not a drill's own lake. Use 'reprise drill', which makes a "
+                "lake of its own, or write 'allow_faults_in_any_lake: true' into the pipeline file. Nothing was armed."
             )
-        self._folder.mkdir(exist_ok=True)
-        _write(self._armed(fault), fault)
+        self.folder.mkdir(exist_ok=True)
+        _write(self.folder / f"armed-{fault.name}.json", fault.as_dict())
 
-    def fire(self, phase: str, batch: int, operator: str | None, record: Callable[[Fault], None]) -> None:
-        """End this process if a fault is armed for this moment and has not fired before."""
-        for fault in {Fault(phase, batch), Fault(phase, batch, operator)}:
-            if self._armed(fault).exists() and not self._fired(fault).exists():
-                _write(self._fired(fault), fault)
-                record(fault)
-                os.kill(os.getpid(), signal.SIGKILL)
+    def waiting(self) -> list[Fault]:
+        """Armed, and not struck as often as they should; none where none may be armed."""
+        if not (self.folder.exists() and self.allowed):
+            return []
+        return [fault for fault in self._armed() if self._struck(fault) < fault.times]
+
+    def take(self, fault: Fault, attempt: int) -> bool:
+        """Write down that the fault strikes now. False if it has, as often as it should: of two processes one strikes."""
+        for time_ in range(self._struck(fault) + 1, fault.times + 1):
+            record = {"fault": fault.as_dict(), "time": time_, "at": time.time(), "attempt": attempt}
+            try:
+                _write(self.folder / f"fired-{fault.name}-{time_:02}.json", record, new=True)
+            except FileExistsError:
+                continue
+            return True
+        return False
 
     def armed(self) -> list[Fault]:
-        return self._faults("armed-*.json")
+        """Each as often as it should strike."""
+        return [fault for fault in self._armed() for _ in range(fault.times)]
 
     def fired(self) -> list[Fault]:
-        return self._faults("fired-*.json")
+        """Each as often as it has struck."""
+        return [strike.fault for strike in self.strikes()]
 
-    def _faults(self, names: str) -> list[Fault]:
-        return [Fault(**json.loads(file.read_text())) for file in sorted(self._folder.glob(names))]
+    def strikes(self) -> list[Strike]:
+        found = [json.loads(file.read_text()) for file in self.folder.glob("fired-*.json")]
+        strikes = [Strike(Fault(**f["fault"]), f["time"], f["at"], f["attempt"]) for f in found]
+        return sorted(strikes, key=lambda strike: strike.at)
 
-    def _armed(self, fault: Fault) -> Path:
-        return self._folder / f"armed-{fault}.json"
+    def _armed(self) -> list[Fault]:
+        return [Fault(**json.loads(file.read_text())) for file in sorted(self.folder.glob("armed-*.json"))]
 
-    def _fired(self, fault: Fault) -> Path:
-        return self._folder / f"fired-{fault}.json"
+    def _struck(self, fault: Fault) -> int:
+        return sum(1 for _ in self.folder.glob(f"fired-{fault.name}-[0-9][0-9].json"))
 
 
-def _write(file: Path, fault: Fault) -> None:
-    with file.open("w") as out:
-        json.dump(asdict(fault), out)
+def _write(file: Path, content: dict[str, Any], *, new: bool = False) -> None:
+    with file.open("x" if new else "w") as out:
+        json.dump(content, out)
         out.flush()
         os.fsync(out.fileno())

@@ -10,17 +10,21 @@ import datetime as dt
 import json
 import os
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from schemas import history
-from spark_jobs.faults.phases import PHASES
+from spark_jobs.faults import storage
+from spark_jobs.faults.fault import Fault
+from spark_jobs.faults.phases import PHASES, TASK_PHASES
 from spark_jobs.faults.plan import FaultPlan
+from spark_jobs.faults.strike import Scene, possible, strike
 from spark_jobs.lake.tables import Lake
 
 
@@ -29,8 +33,8 @@ class Attempt:
 
     def __init__(self, lake: Lake, job: str, announce: Callable[[str], None] = lambda line: None) -> None:
         self.job = job
+        self.lake = lake
         self._announce = announce
-        self._plan = FaultPlan(lake)
         self._file: int = -1
         self.number = 0
         folder = _journals(lake)
@@ -38,21 +42,62 @@ class Attempt:
         while self._file < 0:
             self.number = _last_attempt(lake) + 1
             try:  # whoever creates the file owns the number
-                self._file = os.open(folder / f"{self.number:06}.jsonl", os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY)
+                self._file = os.open(_journal(lake, self.number), os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY)
             except FileExistsError:
                 continue
         self.record("attempt", job, pid=os.getpid())
+        self._await_faults()
 
-    def phase(self, name: str, batch: int, operator: str | None = None, **detail: Any) -> None:
+    @classmethod
+    def joined(cls, token: Mapping[str, Any], announce: Callable[[str], None] = lambda line: None) -> Self:
+        """The attempt of a driver, in one of its tasks."""
+        attempt = cls.__new__(cls)
+        attempt.job, attempt.number, attempt._announce = token["job"], token["attempt"], announce
+        attempt.lake = Lake(token["lake"])
+        attempt._file = os.open(_journal(attempt.lake, attempt.number), os.O_APPEND | os.O_WRONLY)
+        attempt._await_faults()
+        return attempt
+
+    def for_tasks(self) -> dict[str, Any] | None:
+        """What a task needs to join; nothing where no fault waits for one."""
+        if not any(fault.phase in TASK_PHASES for fault in self._waiting):
+            return None
+        return {"lake": str(self.lake.root), "job": self.job, "attempt": self.number}
+
+    def phase(self, name: str, batch: int, operator: str | None = None, *, shard: int | None = None, **detail: Any) -> None:
         """A named moment of the protocol: recorded, and the place where an armed fault strikes."""
         if name not in PHASES:
             raise ValueError(f"'{name}' is not a phase")
         self.record("phase", name, batch, operator, **detail)
-        self._plan.fire(name, batch, operator, lambda fault: self._struck(fault.phase, batch, operator))
+        for fault in self._waiting:
+            if fault.meets(name, batch, operator, shard):
+                self._strike(fault, name, batch, operator)
 
     def send(self, commit: Callable[[], None]) -> None:
-        """Carry a commit to its table."""
-        commit()
+        """Carry a commit to its table; a drill may lose it."""
+        self._scene.send(commit)
+
+    def heal(self) -> None:
+        """Put back what a drill has damaged, once this attempt has noticed."""
+        if self._plan.allowed and storage.hurt(self.lake):
+            for done in storage.heal(self.lake):
+                self.record("heal", done)
+                self.say(f"healed: {done}")
+
+    @property
+    def waiting(self) -> tuple[Fault, ...]:
+        return tuple(self._waiting)
+
+    def spoil(self, fault: Fault, do: Callable[[Fault], str]) -> None:
+        """An input fault: done to the files rather than to this process."""
+        if self._plan.take(fault, self.number):
+            what = do(fault)
+            self.record("fault", fault.kind, phase="the input", fault=str(fault), partition=what)
+            self.say(f"fault: {fault.known.breaks}: {what}")
+
+    def settle(self) -> None:
+        """Wait for whoever was started beside this attempt."""
+        self._scene.settle()
 
     def record(self, kind: str, name: str, batch: int | None = None, operator: str | None = None, **detail: Any) -> None:
         row = {
@@ -71,9 +116,22 @@ class Attempt:
         """Progress for the person who watches."""
         self._announce(line)
 
-    def _struck(self, phase: str, batch: int, operator: str | None) -> None:
-        self.record("fault", "SIGKILL", batch, operator, phase=phase)
-        self.say(f"killed by SIGKILL at {phase}, batch {batch}")
+    def _await_faults(self) -> None:
+        self._plan, self._scene = FaultPlan(self.lake), Scene(self.lake)
+        self._waiting = self._plan.waiting()
+        for fault in self._waiting:
+            if fault.after is not None:
+                timer = threading.Timer(fault.after, self._strike, (fault, f"{fault.after:g} s after the start", None, None))
+                timer.daemon = True
+                timer.start()
+
+    def _strike(self, fault: Fault, phase: str, batch: int | None, operator: str | None) -> None:
+        if not possible(fault, self._scene) or not self._plan.take(fault, self.number):
+            return
+        self.record("fault", fault.kind, batch, operator, phase=phase, fault=str(fault))
+        where = phase + (f", batch {batch}" if batch else "")
+        self.say(f"fault: {fault.known.breaks} at {where}")
+        strike(fault, self._scene)
 
 
 def fold(lake: Lake) -> None:
@@ -130,6 +188,10 @@ def _last_attempt(lake: Lake) -> int:
     if not journals and lake.has("history"):
         journals = lake.read("history", columns=["attempt"])["attempt"].to_pylist()
     return max(journals, default=0)
+
+
+def _journal(lake: Lake, attempt: int) -> Path:
+    return _journals(lake) / f"{attempt:06}.jsonl"
 
 
 def _journals(lake: Lake) -> Path:

@@ -6,6 +6,7 @@ operator does not depend on its savepoints, which may be damaged.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,11 +18,12 @@ from deltalake import DeltaTable
 from schemas import complex_events
 from spark_jobs.cep.order import NO_INSTANTS, Instant, Instants
 from spark_jobs.cep.sequencer import Seed
+from spark_jobs.errors import CommitDamaged
 from spark_jobs.lake.commit import claim
 from spark_jobs.lake.scan import number_range, read_events
 from spark_jobs.lake.tables import Lake
 
-_NUMBERS: tuple[str, ...] = ("log_sn", "watermark", "seed_x", "seed_ordinal")
+_NUMBERS: tuple[str, ...] = ("log_sn", "watermark", "seed_x", "seed_ordinal", "check")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,13 @@ def app_of(operator: str, version: int) -> str:
 def numbers_of(operator: str, version: int, at: Instant, seed: Seed) -> dict[str, int]:
     """What a commit carries besides its step."""
     values = (at.sn, at.ts, seed.x, seed.ordinal)
-    return {f"{app_of(operator, version)}#{name}": value for name, value in zip(_NUMBERS, values, strict=True)}
+    numbers = (*values, _check_number(values))
+    return {f"{app_of(operator, version)}#{name}": value for name, value in zip(_NUMBERS, numbers, strict=True)}
+
+
+def _check_number(values: Sequence[int]) -> int:
+    """A commit is a line of text in a file: a digit that was changed there would renumber all that follows."""
+    return zlib.crc32(" ".join(map(str, values)).encode())
 
 
 def trimmed_of(operator: str, version: int) -> str:
@@ -91,7 +99,12 @@ def committed_of(handle: DeltaTable, operator: str, version: int) -> Committed |
     place = claim(handle, app)
     if place.step == 0:
         return None
-    log_sn, watermark, x, ordinal = (handle.transaction_version(f"{app}#{name}") or 0 for name in _NUMBERS)
+    log_sn, watermark, x, ordinal, check = (handle.transaction_version(f"{app}#{name}") or 0 for name in _NUMBERS)
+    if check and check != _check_number((log_sn, watermark, x, ordinal)):
+        raise CommitDamaged(
+            f"{app}: the numbers in the commit of batch {place.step} do not fit their checksum: its file in the Delta log of "
+            "complex_events was changed. Nothing was published. Restore the file, or detect into a new lake."
+        )
     return Committed(place.step, place.attempt, Instant(watermark, log_sn), Seed(x, ordinal))
 
 

@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 from schemas import event_log
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.errors import TrimmedEventNeeded
+from spark_jobs.lake.seal import CHECKED
 from spark_jobs.lake.tables import Lake
 
 # The names under which event_log's commits keep the stream time and the SN they reach, and up to where it was trimmed.
@@ -100,7 +101,7 @@ def file_name(first_sn: int, last_sn: int, attempt: int) -> str:
 
 def number_range(path: str, number: str) -> tuple[int, int]:
     """The numbers that a file's name says are inside; somebody else's file, say of a compaction, has to be opened for them."""
-    named = re.fullmatch(r"[a-z]+-(\d{12,})-(\d{12,})-[\d-]+\.parquet", path.rsplit("/", 1)[-1])
+    named = re.fullmatch(r"[a-z]+-(\d{12,})-(\d{12,})-[\d-]+(\.[0-9a-f]{8})?\.parquet", path.rsplit("/", 1)[-1])
     if named:
         return int(named[1]), int(named[2])
     ranges = row_group_ranges(path, number)
@@ -153,7 +154,7 @@ def buckets(keys: pa.Array, count: int) -> Any:
 
 
 def _read_file(path: str, names: list[str], residual: Int64s, after_sn: int, end_sn: int) -> list[pa.Table]:
-    with pq.ParquetFile(path, read_dictionary=names[2:], memory_map=True) as file:
+    with pq.ParquetFile(path, read_dictionary=names[2:], memory_map=True, **CHECKED) as file:
         ranges = row_group_ranges(path, names[0])
         wanted = [
             group

@@ -1,44 +1,46 @@
-"""The verification job: reference run, checkers, expectations, and a row in `verdicts`."""
+"""The verification job: reference run, comparison, checkers, expectations, and a row in `verdicts`.
+
+What earlier valid verdicts cover is not compared again: the comparison begins after the last of them, and the reference run
+goes on from what it kept itself. `full` compares everything anew.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
 from schemas import verdicts
-from spark_jobs.cep.arrays import NOT_HELD
-from spark_jobs.cep.columns import int64s
-from spark_jobs.cep.matcher import Known
-from spark_jobs.cep.operator import Operator
-from spark_jobs.cep.order import Instant, Instants, merge
-from spark_jobs.cep.sequencer import LOG_SN
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.lake.outputs import open_outputs, output_of
-from spark_jobs.lake.scan import EventLog, open_log, read_events
+from spark_jobs.lake.scan import EventLog, open_log
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import EVENT_LOG, Pipeline
-from spark_jobs.streams import Part, as_events, merged, stored_columns_of
-from spark_jobs.verify.checkers import Evidence, run_checkers
-from spark_jobs.verify.expectations import SUITES, Suite
-from spark_jobs.verify.reference import reference_events
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.runner import InlineRunner, Runner, Task, open_runner
+from spark_jobs.verify.base import NO_BASE, Base, Since, base_of, files_of, since
+from spark_jobs.verify.chain import Chain, Link
+from spark_jobs.verify.checkers import CHECKERS, Evidence, run_checkers
+from spark_jobs.verify.comparison import Comparison, Scope, compare
+from spark_jobs.verify.expectations import SUITES, Suite, judge_verdicts, what_failed
 from spark_jobs.verify.verdict import Finding, Verdict, worst
 from spark_jobs.versions import Registry, Version, registry
+
+FULL, INCREMENTAL = "full", "incremental"
+# Tasks with fewer rows than this in all are done in the driver, in less time than Spark takes to start.
+SMALL_ROWS = 400_000
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The verdict on one operator."""
+    """The verdict on one operator, and what it covers."""
 
     operator: str
     version: int
@@ -48,6 +50,13 @@ class Verification:
     reference_matches: int
     findings: list[Finding]
     after_sn: int = 0  # the version begins after this event of the log
+    fingerprint: str = ""
+    mode: str = FULL
+    from_ordinal: int = 1  # the complex events that were compared; the others, an earlier verdict covers
+    to_ordinal: int = 0
+    from_sn: int = 1  # the events of the log that the reference run read
+    to_sn: int = 0
+    seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "findings": [finding.as_dict() for finding in self.findings]}
@@ -59,155 +68,221 @@ class Verification:
         return {**said, "findings": json.dumps(said["findings"])}
 
 
-def verify(pipeline: Pipeline, lake: Lake) -> list[Verification]:
+def verify(pipeline: Pipeline, lake: Lake, runner: Runner | None = None, *, full: bool = False) -> list[Verification]:
     """Compare every operator's output with its reference run, and keep the verdicts."""
     if not lake.has("event_log"):
         raise RepriseError(f"{lake.root} has no event_log; ingest first. Nothing was verified.")
-    log = open_log(lake, pipeline.source.schema)
-    known = registry(lake)
+    log, known = open_log(lake, pipeline.source.schema), registry(lake)
     starts = {name: version.after_sn for name, version in known.matching(pipeline).items()}
-    with Suite(SUITES / "complex_events.yaml") as suite:
-        done = [_judged(pipeline, name, known, starts, lake, log, suite) for name in pipeline.order]
+    chain = Chain(pipeline, lake, log, runner or InlineRunner(), starts)
+    with Suite(SUITES / "complex_events.yaml", SUITES / "verdicts.yaml") as suite:
+        job = _Job(chain, known, suite, full)
+        done = [job.judged(name) for name in pipeline.order]
+        done = job.agreed(done)
     now = dt.datetime.now(dt.UTC)
+    lake.open("verdicts", verdicts.SCHEMA, may_grow=True)
     rows = [{**v.as_row(), "at": now, "pipeline": pipeline.name} for v in done]
     lake.append("verdicts", pa.Table.from_pylist(rows, verdicts.SCHEMA))
+    if all(v.verdict is Verdict.VALID for v in done):
+        chain.forget(min(v.to_sn for v in done))
     return done
 
 
-def _judged(
-    pipeline: Pipeline, name: str, known: Registry, starts: Mapping[str, int], lake: Lake, log: EventLog, suite: Suite
-) -> Verification:
-    """What cannot be read cannot be judged."""
-    version = known.matching(pipeline).get(name)
-    try:
-        return _verify_operator(pipeline, version or _not_yet(known, name), starts, lake, log, suite)
-    except (pa.ArrowException, OSError, DeltaError, RepriseError) as error:
-        finding = Finding("readable", Verdict.UNKNOWN, 1, note=f"a table or file could not be read: {_first_line(error)}")
-        return Verification(name, version.number if version else 0, Verdict.UNKNOWN, 0, 0, 0, [finding])
+def make_reference(
+    pipeline: Pipeline,
+    name: str,
+    lake: Lake,
+    log: EventLog,
+    end_sn: int,
+    starts: Mapping[str, int] | None = None,
+    runner: Runner | None = None,
+) -> Link:
+    """The reference output of an operator, over the log up to `end_sn` and what the operators that it reads make of it."""
+    return Chain(pipeline, lake, log, runner or InlineRunner(), starts or {}).whole(name, end_sn)
 
 
-def _not_yet(known: Registry, name: str) -> Version:
+def facts_of(version: Version, compared: Comparison, unprocessed: int) -> pa.Table:
+    """What a suite is asked to judge: one row, whatever was compared."""
+    counts = {
+        name: getattr(compared, name)
+        for name in (
+            "false_positives",
+            "false_negatives",
+            "duplicates",
+            "false_order",
+            "first_ordinal",
+            "last_ordinal",
+            "missing_ordinals",
+            "null_keys",
+        )
+    }
+    row = {"operator": version.operator, "version": version.number, "matches": compared.rows}
+    facts = {**row, "reference_matches": compared.reference_rows, **counts, "unprocessed_events": unprocessed}
+    types = {name: pa.string() if name == "operator" else pa.int64() for name in facts}
+    return pa.table({name: pa.array([value], types[name]) for name, value in facts.items()})
+
+
+@dataclass
+class SparkWhenLarge(Runner):
+    """Runs small work in the driver, and starts Spark for the first that is not."""
+
+    master: str
+    lake: Lake
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _spark: Runner | None = None
+
+    def ready(self) -> None:
+        """What comes first is mostly small."""
+
+    def run(self, task: Task, payloads: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        if sum(payload["rows"] for payload in payloads) < SMALL_ROWS:
+            return InlineRunner().run(task, payloads)
+        if self._spark is None:
+            self._spark = self._stack.enter_context(open_runner(self.master, self.lake, "verify"))
+        return self._spark.run(task, payloads)
+
+    def __enter__(self) -> SparkWhenLarge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One verification of a pipeline."""
+
+    chain: Chain
+    known: Registry
+    suite: Suite
+    full: bool
+
+    @property
+    def lake(self) -> Lake:
+        return self.chain.lake
+
+    def judged(self, name: str) -> Verification:
+        """What cannot be read cannot be judged, and what broke the verification has proven nothing."""
+        started = time.perf_counter()
+        version = self.known.matching(self.chain.pipeline).get(name)
+        try:
+            done = self._verified(version or _not_yet(self.known, self.chain.pipeline, name))
+        except Exception as error:
+            readable = not isinstance(error, (pa.ArrowException, OSError, DeltaError, RepriseError))
+            why = f"the comparison failed: {type(error).__name__}" if readable else "a table or file could not be read"
+            finding = Finding("readable", Verdict.UNKNOWN, 1, note=f"{why}: {_first_line(error)}")
+            done = Verification(name, version.number if version else 0, Verdict.UNKNOWN, 0, 0, 0, [finding])
+        return replace(done, seconds=round(time.perf_counter() - started, 3))
+
+    def agreed(self, done: list[Verification]) -> list[Verification]:
+        """A verdict that contradicts its own evidence is none."""
+        plan = FaultPlan(self.lake)
+        facts = [_verdict_facts(v, len(plan.armed()), len(plan.fired())) for v in done]
+        try:
+            failed = what_failed(judge_verdicts(self.suite, self.lake, self.chain.pipeline.name, pa.Table.from_pylist(facts)))
+        except Exception as error:  # a suite that could not run has proven nothing
+            failed = f"the suite did not run: {error}"
+        if not failed:
+            return done
+        finding = Finding("verdict agrees with its evidence", Verdict.UNKNOWN, 1, note=failed)
+        return [_with(v, finding) for v in done]
+
+    def _verified(self, version: Version) -> Verification:
+        name = version.operator
+        table = open_outputs(self.lake, self.chain.pipeline.output_schema)
+        # One version of the table for both: a detection that goes on meanwhile must not look like a false positive.
+        output = output_of(self.lake, table, name, version.number)
+        files = files_of(self.lake, table, name, version.number)
+        end_sn = output.committed.at.sn if output.committed.batch else version.after_sn
+        base = None if self.full else base_of(self.lake, self.chain, version)
+        changed = since(base or NO_BASE, self.lake, files, output.trimmed_sn)
+        if changed.replaced and self.chain.log.trimmed_sn <= version.after_sn:  # what was covered can be compared anew
+            base, changed = None, since(NO_BASE, self.lake, files, output.trimmed_sn)
+        link = self.chain.going_on(name, base.sn, end_sn) if base else self.chain.whole(name, end_sn)
+        scope = Scope(
+            floor=output.trimmed_sn,
+            after=max(base.ordinal if base else 0, output.trimmed_sn),
+            batch=base.batch if base else 0,
+            rewritten=changed.rewritten,
+            detected_sn=end_sn,
+        )
+        scratch, measures = self.lake.scratch("verify") / name, self.chain.pipeline.built[name].measured.types
+        found = compare(self.chain.runner, scratch, changed.new, link.parts_after(scope.after), measures, scope)
+        findings = self._findings(version, found, end_sn, base, changed)
+        before = base.ordinal if base else 0
+        done = Verification(
+            operator=name,
+            version=version.number,
+            verdict=worst(finding.verdict for finding in findings),
+            events=end_sn,
+            matches=before + found.rows,
+            reference_matches=before + found.reference_rows,
+            findings=findings,
+            after_sn=version.after_sn,
+            fingerprint=version.fingerprint,
+            mode=INCREMENTAL if base else FULL,
+            from_ordinal=scope.after + 1,
+            to_ordinal=link.seed.ordinal - 1,
+            from_sn=(base.sn if base else version.after_sn) + 1,
+            to_sn=end_sn,
+        )
+        if done.verdict is Verdict.VALID:
+            covers = Base(end_sn, done.to_ordinal, found.last_batch, files)
+            covers.store(self.chain.folder(name), version.number)
+        return done
+
+    def _findings(self, version: Version, found: Comparison, end_sn: int, base: Base | None, changed: Since) -> list[Finding]:
+        plan, log_sn = FaultPlan(self.lake), self.chain.log.last_sn
+        evidence = Evidence(
+            compared=found,
+            detected_sn=end_sn,
+            log_sn=log_sn,
+            reference_sn=end_sn,
+            faults_armed=len(plan.armed()),
+            faults_fired=len(plan.fired()),
+            judged_before=base.ordinal if base else 0,
+            replaced=changed.replaced,
+        )
+        return [*run_checkers(evidence), self._expectations(version, facts_of(version, found, log_sn - end_sn))]
+
+    def _expectations(self, version: Version, facts: pa.Table) -> Finding:
+        try:
+            checks = self.suite.check(facts, of="complex_events", lake=self.lake, subject=version.operator)
+        except Exception as error:  # a suite that could not run has proven nothing
+            return Finding("expectations", Verdict.UNKNOWN, note=f"the suite did not run: {error}")
+        failed = [check for check in checks if not check.met]
+        note = f"{len(checks) - len(failed)} of {len(checks)} met"
+        examples = [{"expectation": check.expectation, "detail": check.detail} for check in failed[:10]]
+        return Finding("expectations", Verdict.INVALID if failed else Verdict.VALID, len(failed), examples, note)
+
+
+def _not_yet(known: Registry, pipeline: Pipeline, name: str) -> Version:
     """The version that an operator which nobody has run yet will have."""
     if known.of(name):
         raise RepriseError(
             f"operator '{name}' as the pipeline file defines it is not in the lake; 'reprise upgrade' computes it"
         )
-    return Version(name, known.next_number(name), "", 0, {}, current=False)
+    return Version(name, known.next_number(name), pipeline.fingerprint(name), 0, {}, current=False)
 
 
-def make_reference(
-    pipeline: Pipeline, name: str, lake: Lake, log: EventLog, end_sn: int, starts: Mapping[str, int] | None = None
-) -> pa.Table:
-    """The reference output of an operator, over the log up to `end_sn` and what the operators that it reads make of it.
-
-    `starts` says after which SN operators begin that do not begin with the log. The file name says what it covers, so it is
-    made once.
-    """
-    after_sn = (starts or {}).get(name, 0)
-    file = lake.root / "_reference" / f"{name}-{pipeline.fingerprint(name)}-{after_sn}-{end_sn}.parquet"
-    if not _readable(file):
-        if log.trimmed_sn > after_sn:
-            raise RepriseError(
-                f"the log was trimmed up to event {log.trimmed_sn:,}: there is no reference run from event {after_sn + 1:,} on"
-            )
-        made = _made(pipeline, name, lake, log, end_sn, starts or {})
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(f"{file}.partial")
-        pq.write_table(made, partial)
-        partial.rename(file)
-    return pq.read_table(file)
+def _verdict_facts(done: Verification, armed: int, fired: int) -> dict[str, Any]:
+    """One row of what expectations/verdicts.yaml judges."""
+    by_verdict = [finding.verdict for finding in done.findings]
+    return {
+        **{name: getattr(done, name) for name in ("operator", "version", "events", "matches", "reference_matches")},
+        "verdict": done.verdict.value,
+        "properties_checked": sum(f.property in CHECKERS and f.verdict is not Verdict.UNKNOWN for f in done.findings),
+        "properties_unknown": by_verdict.count(Verdict.UNKNOWN),
+        "properties_invalid": by_verdict.count(Verdict.INVALID),
+        "faults_armed": armed,
+        "faults_fired": fired,
+    }
 
 
-def _made(pipeline: Pipeline, name: str, lake: Lake, log: EventLog, end_sn: int, starts: Mapping[str, int]) -> pa.Table:
-    operator, inputs, after_sn = pipeline.built[name], pipeline.operators[name].inputs, starts.get(name, 0)
-    since = log.stream_ts_at(after_sn) if after_sn else NOT_HELD
-    watermark = log.stream_ts_at(end_sn) if end_sn else NOT_HELD
-    if inputs == [EVENT_LOG]:
-        before, events = after_sn, _log_events(log, operator.columns, after_sn, end_sn)
-    else:
-        tables = [
-            _log_events(log, stored_columns_of(i, log.schema, operator), 0, end_sn)
-            if i == EVENT_LOG
-            else make_reference(pipeline, i, lake, log, end_sn, starts)
-            for i in inputs
-        ]
-        before, events = _merged(operator, inputs, tables, Instant(since, after_sn))
-    first = operator.window.first_open(before, since) if before else operator.window.first_window()
-    known = Known(before, before + events.num_rows, since, watermark, first)
-    return reference_events(operator, events, known, inputs)
-
-
-def _log_events(log: EventLog, columns: Sequence[str], after_sn: int, end_sn: int) -> pa.Table:
-    nothing = np.empty(0, np.int64)
-    files = log.shard_files(0, 1, None, end_sn)
-    return read_events(files, log.schema, columns, nothing, after_sn, end_sn, in_sn_order=True)
-
-
-def _merged(operator: Operator, inputs: list[str], tables: list[pa.Table], after: Instant) -> tuple[int, pa.Table]:
-    """The merged stream of some inputs after an instant, and how many of their events lie before it."""
-    parts = [as_events(name, table, operator) for name, table in zip(inputs, tables, strict=True)]
-    instants = [Instants(int64s(part["stream_ts"]), int64s(part[LOG_SN])) for part in parts]
-    before = [part.upto(after) for part in instants]
-    numbers, _ = merge([Instants(i.ts[n:], i.sn[n:]) for i, n in zip(instants, before, strict=True)], sum(before) + 1)
-    return sum(before), merged([
-        Part(name, part.slice(n), places) for name, part, n, places in zip(inputs, parts, before, numbers, strict=True)
-    ])
-
-
-def _readable(file: Path) -> bool:
-    """A reference that was cut off is made anew."""
-    try:
-        return file.exists() and pq.read_metadata(file).num_rows >= 0
-    except (pa.ArrowException, OSError):
-        return False
-
-
-def _verify_operator(
-    pipeline: Pipeline, version: Version, starts: Mapping[str, int], lake: Lake, log: EventLog, suite: Suite
-) -> Verification:
-    table = open_outputs(lake, pipeline.output_schema)
-    # One version of the table for both: a detection that goes on meanwhile must not look like a false positive.
-    output = output_of(lake, table, version.operator, version.number)
-    end_sn = output.committed.at.sn if output.committed.batch else version.after_sn
-    mine = (pc.field("operator") == version.operator) & (pc.field("version") == version.number)
-    left = pc.field("ordinal") > output.trimmed_sn  # what was trimmed cannot be judged any more
-    plan = FaultPlan(lake)
-    evidence = Evidence(
-        actual=lake.read_version("complex_events", table, where=mine & left),
-        expected=make_reference(pipeline, version.operator, lake, log, end_sn, starts).filter(left),
-        detected_sn=end_sn,
-        log_sn=log.last_sn,
-        reference_sn=end_sn,
-        faults_armed=len(plan.armed()),
-        faults_fired=len(plan.fired()),
-    )
-    findings = [*run_checkers(evidence), *_expectations(evidence, suite)]
-    return Verification(
-        operator=version.operator,
-        version=version.number,
-        verdict=worst(finding.verdict for finding in findings),
-        events=end_sn,
-        matches=evidence.actual.num_rows,
-        reference_matches=evidence.expected.num_rows,
-        findings=findings,
-        after_sn=version.after_sn,
-    )
+def _with(done: Verification, finding: Finding) -> Verification:
+    findings = [*done.findings, finding]
+    return replace(done, findings=findings, verdict=worst(f.verdict for f in findings))
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-
-
-def _expectations(evidence: Evidence, suite: Suite) -> list[Finding]:
-    """The suite over the output. Without a single complex event there is nothing a suite could say."""
-    try:
-        rows = evidence.rows
-        if rows.empty:
-            return []
-        checks = suite.check(pa.Table.from_pandas(rows, preserve_index=False))
-    except Exception as error:  # a suite that could not run has proven nothing
-        return [Finding("expectations", Verdict.UNKNOWN, note=f"the suite did not run: {error}")]
-    failed = [check for check in checks if not check.met]
-    note = f"{len(checks) - len(failed)} of {len(checks)} met"
-    examples = [{"expectation": check.expectation, "detail": check.detail} for check in failed[:10]]
-    return [Finding("expectations", Verdict.INVALID if failed else Verdict.VALID, len(failed), examples, note)]

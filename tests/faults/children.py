@@ -12,6 +12,7 @@ from typing import Any
 from spark_jobs.cep import matcher
 from spark_jobs.detect import Settings, detect
 from spark_jobs.errors import RepriseError
+from spark_jobs.faults.fault import Fault
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import parse_pipeline
@@ -20,6 +21,11 @@ from spark_jobs.runner import InlineRunner
 
 matcher.warm_up()
 sets.warm_up()
+
+
+def kill_at(phase: str, batch: int, operator: str | None = None) -> Fault:
+    """SIGKILL to the driver, once."""
+    return Fault("kill_driver", phase, batch, operator)
 
 
 def forkserver() -> Any:
@@ -68,7 +74,7 @@ class _Stopping(Attempt):
         super().__init__(lake, "detect")
         self._stop_at = stop_at
 
-    def phase(self, name: str, batch: int, operator: str | None = None, **detail: Any) -> None:
-        super().phase(name, batch, operator, **detail)
+    def phase(self, name: str, batch: int, operator: str | None = None, *, shard: int | None = None, **detail: Any) -> None:
+        super().phase(name, batch, operator, shard=shard, **detail)
         if (name, batch) == self._stop_at:
             os.kill(os.getpid(), signal.SIGSTOP)

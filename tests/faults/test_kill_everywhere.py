@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.errors import FencedAttempt, RepriseError
+from spark_jobs.faults.fault import parse_fault
 from spark_jobs.faults.phases import DETECT_PHASES, INGEST_PHASES
-from spark_jobs.faults.plan import Fault, FaultPlan, parse_fault
+from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.verify.checkers import Evidence, run_checkers
+from spark_jobs.verify.comparison import Comparison
 from spark_jobs.verify.verdict import Verdict
 from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in
-from tests.faults.children import await_stop, detecting, run_detection
+from tests.faults.children import await_stop, detecting, kill_at, run_detection
 
 BATCHES = 10
 BATCH_EVENTS = 200  # of 2,000 events
@@ -43,7 +45,7 @@ def undisturbed(ingested: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
     pipeline = parse_pipeline(PIPELINE, "small.yaml")
     lake = drill_copy(ingested, tmp_path_factory.mktemp("reference"))
     log = open_log(lake, pipeline.source.schema)
-    rows = make_reference(pipeline, "probing", lake, log, log.last_sn).drop(["batch"]).to_pylist()
+    rows = make_reference(pipeline, "probing", lake, log, log.last_sn).table().drop(["batch"]).to_pylist()
     assert len(rows) > 50, "a reference without matches would prove nothing"
     return [{**row, "version": 1, "inputs": None} for row in rows]
 
@@ -54,11 +56,11 @@ def test_killed_here_the_output_equals_the_reference(
     phase: str, batch: int, ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
 ) -> None:
     lake = drill_copy(ingested, tmp_path)
-    FaultPlan(lake).arm(Fault(phase, batch))
+    FaultPlan(lake).arm(kill_at(phase, batch))
     assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == -signal.SIGKILL
     assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == 0
     assert output(lake) == undisturbed
-    assert FaultPlan(lake).fired() == [Fault(phase, batch)]
+    assert FaultPlan(lake).fired() == [kill_at(phase, batch)]
 
 
 def test_killed_once_in_every_batch_and_recovered_ten_times(
@@ -66,7 +68,7 @@ def test_killed_once_in_every_batch_and_recovered_ten_times(
 ) -> None:
     lake = drill_copy(ingested, tmp_path)
     for batch in range(1, BATCHES + 1):
-        FaultPlan(lake).arm(Fault(DETECT_PHASES[batch % len(DETECT_PHASES)], batch))
+        FaultPlan(lake).arm(kill_at(DETECT_PHASES[batch % len(DETECT_PHASES)], batch))
     codes = [run_detection(PIPELINE, lake.root, BATCH_EVENTS) for _ in range(BATCHES + 1)]
     assert codes == [-signal.SIGKILL] * BATCHES + [0]
     assert output(lake) == undisturbed
@@ -102,12 +104,12 @@ def test_two_drivers_at_once_publish_every_batch_once(
 
 def test_history_survives_the_kill_and_names_it(ingested: Path, tmp_path: Path) -> None:
     lake = drill_copy(ingested, tmp_path)
-    FaultPlan(lake).arm(Fault("detect.saved", 3))
+    FaultPlan(lake).arm(kill_at("detect.saved", 3))
     run_detection(PIPELINE, lake.root, BATCH_EVENTS)
     run_detection(PIPELINE, lake.root, BATCH_EVENTS)
     history = read_history(lake)
     (fault,) = [row for row in history if row["kind"] == "fault"]
-    assert (fault["name"], fault["batch"], fault["detail"]["phase"]) == ("SIGKILL", 3, "detect.saved")
+    assert (fault["name"], fault["batch"], fault["detail"]["phase"]) == ("kill_driver", 3, "detect.saved")
     replays = [row["detail"] for row in history if row["kind"] == "replay"]
     assert replays[0]["processed"] == 0
     assert replays[1]["processed"] == 2 * BATCH_EVENTS
@@ -130,7 +132,7 @@ def test_damaged_and_missing_journals_stop_nobody_and_no_attempt_number_is_used_
 
 def test_scratch_files_of_killed_attempts_are_swept(ingested: Path, tmp_path: Path) -> None:
     lake = drill_copy(ingested, tmp_path)
-    FaultPlan(lake).arm(Fault("detect.matched", 1))
+    FaultPlan(lake).arm(kill_at("detect.matched", 1))
     run_detection(PIPELINE, lake.root, BATCH_EVENTS)
     assert list((lake.root / "_scratch").iterdir())
     run_detection(PIPELINE, lake.root, BATCH_EVENTS)
@@ -142,7 +144,7 @@ def test_killed_during_ingest_every_event_is_there_once(phase: str, pipeline: Pi
     landing = small_log(tmp_path / "landing", 500)
     lake = Lake(tmp_path / "lake")
     FaultPlan(lake).allow()
-    FaultPlan(lake).arm(Fault(phase, 1))
+    FaultPlan(lake).arm(kill_at(phase, 1))
     pipeline_file = tmp_path / "small.yaml"
     pipeline_file.write_text(PIPELINE)
     command = [sys.executable, "-m", "spark_jobs", "ingest", str(pipeline_file), "--landing", str(landing)]
@@ -156,10 +158,9 @@ def test_killed_during_ingest_every_event_is_there_once(phase: str, pipeline: Pi
 
 def test_a_fault_that_did_not_fire_makes_the_verdict_unknown(pipeline: Pipeline, ingested: Path, tmp_path: Path) -> None:
     lake = drill_copy(ingested, tmp_path)
-    FaultPlan(lake).arm(Fault("detect.saved", 99))
+    FaultPlan(lake).arm(kill_at("detect.saved", 99))
     find(pipeline, lake)
-    actual = lake.read("complex_events")
-    evidence = Evidence(actual, actual, 2000, 2000, 2000, faults_armed=1, faults_fired=len(FaultPlan(lake).fired()))
+    evidence = Evidence(Comparison(), 2000, 2000, 2000, faults_armed=1, faults_fired=len(FaultPlan(lake).fired()))
     verdicts = {finding.property: finding.verdict for finding in run_checkers(evidence)}
     assert verdicts["faults fired"] is Verdict.UNKNOWN
 
@@ -167,18 +168,28 @@ def test_a_fault_that_did_not_fire_makes_the_verdict_unknown(pipeline: Pipeline,
 def test_faults_are_refused_outside_a_drills_own_lake(ingested: Path, tmp_path: Path) -> None:
     shutil.copytree(ingested, tmp_path / "production")
     with pytest.raises(RepriseError, match="not a drill's own lake"):
-        FaultPlan(Lake(tmp_path / "production")).arm(Fault("detect.saved", 1))
+        FaultPlan(Lake(tmp_path / "production")).arm(kill_at("detect.saved", 1))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("detect.savd@3", "did you mean 'detect.saved'"),
-        ("detect.saved", "names no batch"),
-        ("detect.saved@0", "names no batch"),
-        ("detect.saved@x", "names no batch"),
-        ("detect.saved:probing", "names no batch"),
-        ("detect.saved@3:NO", "names no operator"),
+        ("kil_driver:detect.saved@3", "did you mean 'kill_driver'"),
+        ("kill_driver:detect.savd@3", "did you mean 'detect.saved'"),
+        ("kill_driver", "does not say where"),
+        ("kill_driver:detect.saved@0", "names no batch"),
+        ("kill_driver:detect.saved@x", "names no batch"),
+        ("kill_driver:detect.saved", "is not a fault"),
+        ("kill_driver:detect.saved@3:NO", "names no operator"),
+        ("kill_driver:detect.saved@3/1", "only the tasks of shards"),
+        ("kill_driver:match.read@3", "cannot strike there"),
+        ("lose_answer:detect.started@3", "cannot strike there"),
+        ("kill_driver:detect.saved@3*0", "names no number of times"),
+        ("kill_driver:detect.saved@3*99", "1 to 20 times"),
+        ("kill_driver:99s", "at most 60 s"),
+        ("zombie:2s", "at a phase, not at a time"),
+        ("deliver_twice:detect.saved@3", "before it is ingested"),
+        ("what is this", "is not a fault"),
     ],
 )
 def test_a_wrong_fault_is_refused_with_a_hint(text: str, message: str) -> None:
@@ -194,7 +205,7 @@ def test_campaign_killed_here_through_spark(
 ) -> None:
     """The same matrix with a JVM in it: slow, so only `make campaign` runs it."""
     lake = drill_copy(ingested, tmp_path)
-    FaultPlan(lake).arm(Fault(phase, batch))
+    FaultPlan(lake).arm(kill_at(phase, batch))
     pipeline_file = tmp_path / "small.yaml"
     pipeline_file.write_text(PIPELINE)
     command = [sys.executable, "-m", "spark_jobs", "detect", str(pipeline_file), "--lake", str(lake.root)]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from schemas import complex_events
-from spark_jobs.verify.checkers import MAX_EXAMPLES, Evidence, run_checkers
+from spark_jobs.cep.arrays import FOREVER
+from spark_jobs.runner import InlineRunner
+from spark_jobs.verify.checkers import Evidence, run_checkers
+from spark_jobs.verify.comparison import Comparison, Piece, Scope, compare
+from spark_jobs.verify.examples import MAX_EXAMPLES
 from spark_jobs.verify.verdict import Finding, Verdict, worst
 
 SCHEMA = complex_events.schema({})
@@ -17,7 +24,7 @@ COUNT = 30
 
 def event(number: int, **changed: Any) -> dict[str, Any]:
     fixed = {"operator": "op", "x": number, "y": 1, "ordinal": number, "key": "k", "ts": number, "symbols": ["A", "B"]}
-    decided = {"version": 1, "decided_ts": number, "decided_sn": 2 * number}
+    decided = {"version": 1, "decided_ts": number, "decided_sn": 2 * number, "timed_out": False}
     return {**fixed, **decided, "sns": [2 * number - 1, 2 * number], "batch": (number - 1) // 10 + 1, **changed}
 
 
@@ -28,9 +35,20 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 GOOD = [event(n) for n in range(1, COUNT + 1)]
 
 
+def compared(actual: pa.Table, expected: pa.Table, detected_sn: int = FOREVER) -> Comparison:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pq.write_table(actual, folder / "actual")
+        pq.write_table(expected, folder / "expected")
+        pieces = [[Piece(str(folder / side), rows.num_rows)] for side, rows in (("actual", actual), ("expected", expected))]
+        measures = set(expected.column_names) - set(complex_events.FIXED_NAMES)
+        return compare(InlineRunner(), folder / "scratch", *pieces, measures, Scope(detected_sn=detected_sn))
+
+
 def judge(rows: list[dict[str, Any]], **evidence: int) -> dict[str, Finding]:
     known = {"detected_sn": 2 * COUNT, "log_sn": 2 * COUNT, "reference_sn": 2 * COUNT, **evidence}
-    return {finding.property: finding for finding in run_checkers(Evidence(table(rows), table(GOOD), **known))}
+    found = compared(table(rows), table(GOOD), known["detected_sn"])
+    return {finding.property: finding for finding in run_checkers(Evidence(found, **known))}
 
 
 def broken(findings: dict[str, Finding]) -> dict[str, int]:
@@ -89,7 +107,7 @@ def test_a_match_with_another_key_time_or_measure_is_a_false_positive() -> None:
     schema = complex_events.schema({"loss": pa.float64()})
     expected = pa.Table.from_pylist([event(1, loss=2.5)], schema)
     actual = pa.Table.from_pylist([event(1, loss=None)], schema)
-    findings = {f.property: f for f in run_checkers(Evidence(actual, expected, 2, 2, 2))}
+    findings = {f.property: f for f in run_checkers(Evidence(compared(actual, expected), 2, 2, 2))}
     assert broken(findings) == {"no false positives": 1}
 
 
@@ -120,7 +138,7 @@ def test_evidence_is_capped_and_names_both_numbers() -> None:
 
 def test_an_empty_output_against_an_empty_reference_is_valid() -> None:
     nothing = table([])
-    findings = run_checkers(Evidence(nothing, nothing, 5, 5, 5))
+    findings = run_checkers(Evidence(compared(nothing, nothing), 5, 5, 5))
     assert {finding.verdict for finding in findings} == {Verdict.VALID}
 
 
@@ -128,7 +146,7 @@ def test_a_checker_that_crashes_is_unknown_never_a_pass() -> None:
     def crashing(evidence: Evidence) -> Finding:
         raise ZeroDivisionError("a bug")
 
-    (finding,) = run_checkers(Evidence(table(GOOD), table(GOOD), 60, 60, 60), {"mine": crashing})
+    (finding,) = run_checkers(Evidence(Comparison(), 60, 60, 60), {"mine": crashing})
     assert finding.verdict is Verdict.UNKNOWN
     assert "ZeroDivisionError: a bug" in finding.note
 

@@ -1,0 +1,126 @@
+"""Storage faults: cut off, flip a bit in, or delete a file of a table; a full disk; folders that cannot be written.
+
+What is damaged is kept beside, so that it can be put back once somebody has noticed, as a person on call would from a
+backup. Files are replaced, never changed in place: a process that has one mapped would die of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from spark_jobs.lake.tables import Lake, file_names
+
+_TABLES = {"events": "event_log", "output": "complex_events", "savepoint": "savepoints", "commit": "complex_events"}
+_UNLIMITED = resource.RLIM_INFINITY
+
+
+def target_of(lake: Lake, kind: str) -> Path | None:
+    """The newest file that a fault such as `flip_events` means; None if there is none yet."""
+    what = kind.partition("_")[2]
+    folder = Path(lake.path(_TABLES[what]))
+    if what == "commit":
+        files = list(folder.glob("_delta_log/*.json"))
+        return max(files, default=None)
+    try:
+        files = [folder / name for name in file_names(DeltaTable(str(folder)))]
+    except (DeltaError, OSError):
+        return None
+    return max(files, key=lambda file: (file.stat().st_mtime_ns, file.stat().st_size), default=None)
+
+
+def damage(lake: Lake, kind: str, target: Path, seed: str) -> None:
+    """Spoil a file; which bit is flipped follows from the seed."""
+    how = kind.partition("_")[0]
+    content = target.read_bytes()
+    _keep(lake, {"path": str(target), "deleted": how == "delete"}, content)
+    if how == "delete":
+        target.unlink()
+        return
+    spoiled = content[: len(content) // 2] if how == "truncate" else _flipped(content, seed)
+    partial = target.with_name(f".{target.name}.spoiled")
+    partial.write_bytes(spoiled)
+    partial.replace(target)
+
+
+def _flipped(content: bytes, seed: str) -> bytes:
+    drawn = random.Random(seed)  # noqa: S311  # to be repeated, not to be secret
+    spoiled = bytearray(content)
+    spoiled[drawn.randrange(len(content))] ^= 1 << drawn.randrange(8)
+    return bytes(spoiled)
+
+
+def fill_disk() -> None:
+    """No file of this process can grow any more; what it has open neither."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def make_read_only(lake: Lake) -> bool:
+    """Nobody can create a file in the folders of the output and the savepoints. False where that cannot be had."""
+    folders = [Path(lake.path(table)) / sub for table in ("complex_events", "savepoints") for sub in ("", "_delta_log")]
+    folders = [folder for folder in folders if folder.is_dir()]
+    if not folders:
+        return False
+    _keep(lake, {"folders": [str(folder) for folder in folders]}, b"")
+    return all(_set_writable(folder, writable=False) for folder in folders)
+
+
+def _set_writable(folder: Path, *, writable: bool) -> bool:
+    if os.geteuid():
+        folder.chmod(0o755 if writable else 0o555)
+        return True
+    # Modes do not bind root; the immutable flag does, where the file system knows it.
+    flag = "-i" if writable else "+i"
+    return subprocess.run(["chattr", flag, str(folder)], check=False, capture_output=True).returncode == 0
+
+
+def heal(lake: Lake) -> list[str]:
+    """Put everything back; what was done."""
+    done = []
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_UNLIMITED, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        done.append("made room on the disk")
+    for note in sorted(_kept(lake).glob("*.json")):
+        done += _restored(json.loads(note.read_text()), note.with_suffix(".bytes"))
+        shutil.move(note, note.with_suffix(".healed"))
+    return done
+
+
+def hurt(lake: Lake) -> bool:
+    """Is there something to be healed?"""
+    return any(_kept(lake).glob("*.json")) or resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 0
+
+
+def _restored(note: dict[str, Any], kept: Path) -> list[str]:
+    if "folders" in note:
+        for folder in note["folders"]:
+            _set_writable(Path(folder), writable=True)
+        return ["made the folders of the tables writable"]
+    path = Path(note["path"])
+    if note["deleted"] and path.exists():
+        return []  # somebody has made it anew meanwhile
+    partial = path.with_name(f".{path.name}.restored")
+    shutil.copyfile(kept, partial)
+    partial.replace(path)
+    return [f"put {path.name} back"]
+
+
+def _keep(lake: Lake, note: dict[str, Any], content: bytes) -> None:
+    folder = _kept(lake)
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{len(list(folder.glob('*.bytes'))) + 1:04}"
+    (folder / f"{name}.bytes").write_bytes(content)
+    (folder / f"{name}.json").write_text(json.dumps(note))
+
+
+def _kept(lake: Lake) -> Path:
+    return lake.root / "_faults" / "kept"
