@@ -137,7 +137,15 @@ class _Ingest:
         place.publish(added, self.source.schema, self.attempt.number, event_log.PARTITION_BY, also)
         self.attempt.phase("ingest.committed", number)
         done.last_sn = log.last_sn + done.accepted
-        self.attempt.record("commit", "event_log", number, events=done.accepted, files=done.files, duplicates=done.duplicates)
+        self.attempt.record(
+            "commit",
+            "event_log",
+            number,
+            events=done.accepted,
+            files=done.files,
+            duplicates=done.duplicates,
+            known_files=done.known_files,
+        )
         return done
 
     def _check_layout(self, log: EventLog) -> None:

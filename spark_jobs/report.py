@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import platform
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ import jinja2
 
 from spark_jobs import __version__
 from spark_jobs.errors import RepriseError
+from spark_jobs.faults.catalogue import CATALOGUE
+from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.recovery.store import all_rows
 from spark_jobs.show import committed_attempts
+from spark_jobs.verify.expectations import docs_index
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MEANING = {
@@ -32,15 +36,20 @@ _MEANING = {
 def write_report(pipeline: Pipeline, lake: Lake, out: Path) -> dict[str, Any]:
     """Write `out` and, beside it, the facts in it as JSON."""
     facts = gather(pipeline, lake)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page("report.html.j2", facts=facts, timeline=_timeline(facts)), encoding="utf-8")
+    out.with_suffix(".json").write_text(json.dumps(facts, default=str), encoding="utf-8")
+    return facts
+
+
+def page(template: str, **facts: Any) -> str:
+    """A template filled in; what it does not know is an error, and every text is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["clock"] = lambda at: dt.datetime.fromtimestamp(at, dt.UTC).strftime("%H:%M:%S.%f")[:-3]
     environment.filters["number"] = lambda value: f"{value:,}"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(environment.get_template("report.html.j2").render(facts=facts, timeline=_timeline(facts)), encoding="utf-8")
-    out.with_suffix(".json").write_text(json.dumps(facts, default=str), encoding="utf-8")
-    return facts
+    return environment.get_template(template).render(**facts)
 
 
 def summary_rows(facts: dict[str, Any]) -> list[tuple[str, list[str], list[list[object]]]]:
@@ -68,11 +77,7 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
     history = read_history(lake)
     attempts = _attempts(history)
     operators = [_operator(row, attempts) for row in verdicts]
-    faults = [
-        {"at": r["at"].timestamp(), "attempt": r["attempt"], "phase": r["detail"]["phase"], "batch": r["batch"]}
-        for r in history
-        if r["kind"] == "fault"
-    ]
+    faults = [_fault(row) for row in history if row["kind"] == "fault"]
     savepoints = [row for row in all_rows(lake) if row["place"] == 0]
     published = committed_attempts(lake)
     return {
@@ -81,6 +86,14 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
         "operators": operators,
         "attempts": attempts,
         "faults": [_with_recovery(fault, attempts) for fault in faults],
+        "missed": _missed(lake),
+        "healed": _said(history, "heal"),
+        "repaired": [row["detail"].get("reason", "") for row in history if row["kind"] == "repair"],
+        "fenced": sum(row["kind"] == "fence" for row in history),
+        "gaps": _said(history, "gap"),
+        "cost": _cost(attempts),
+        "next": _next_steps(operators),
+        "docs": str(docs_index(lake)) if docs_index(lake).exists() else None,
         "batches": _batches(attempts, savepoints, published),
         "dead_letters": sum(1 for s in savepoints if published.get(_place(s)) != s["attempt"]),
         "quarantine": _quarantine(lake),
@@ -91,13 +104,65 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
         "meaning": _MEANING,
         "made": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         "lake": str(lake.root),
-        "versions": _versions(),
+        "versions": versions(),
         "not_checked": [
             "what ingest accepted or rejected: the reference run reads the same event_log as detection, and only the suite "
             "of incoming partitions judges it",
             "events are matched in the order of their arrival; late ones are not put back into their place",
         ],
     }
+
+
+def _fault(row: dict[str, Any]) -> dict[str, Any]:
+    kind = CATALOGUE.get(row["name"])
+    return {
+        "at": row["at"].timestamp(),
+        "attempt": row["attempt"],
+        "kind": row["name"],
+        "breaks": kind.breaks if kind else row["name"],
+        "heals": kind.heals if kind else "",
+        "phase": row["detail"]["phase"],
+        "batch": row["batch"],
+        "operator": row["operator"],
+        "what": row["detail"].get("partition", ""),
+    }
+
+
+def _missed(lake: Lake) -> list[str]:
+    """Faults that were armed and did not strike, or not as often as they should."""
+    plan = FaultPlan(lake)
+    missed = Counter(map(str, plan.armed())) - Counter(map(str, plan.fired()))
+    return sorted(missed)
+
+
+def _said(history: list[dict[str, Any]], kind: str) -> list[str]:
+    return list(dict.fromkeys(row["name"] for row in history if row["kind"] == kind))
+
+
+def _cost(attempts: list[dict[str, Any]]) -> dict[str, float]:
+    """Seconds that attempts took which were broken, of all seconds."""
+    lost = sum(a["end"] - a["start"] for a in attempts if a["ended"] not in ("done",))
+    return {"attempts": len(attempts), "lost_seconds": lost, "seconds": sum(a["end"] - a["start"] for a in attempts)}
+
+
+def _next_steps(operators: list[dict[str, Any]]) -> list[str]:
+    """What to do now, by the worst finding of each operator."""
+    steps = []
+    for operator in operators:
+        bad = [finding for finding in operator["findings"] if finding["verdict"] != "valid"]
+        name = operator["operator"]
+        if any(finding["verdict"] == "invalid" for finding in bad):
+            steps.append(
+                f"Do not use the output of {name} from the first offender below on. Detect into a new lake and compare; keep "
+                "this folder, it is the evidence."
+            )
+        elif any(finding["property"] == "faults fired" for finding in bad):
+            steps.append("Choose a place that is reached: fewer events per batch, or an earlier batch. Then drill again.")
+        elif any(finding["property"] == "completeness" for finding in bad):
+            steps.append(f"Run detection of {name} to the end of the log, then verify again.")
+        elif bad:
+            steps.append(f"Repair what could not be read (see the evidence of {name}), then verify again.")
+    return list(dict.fromkeys(steps)) or ["Nothing: the output can be used."]
 
 
 def _latest_verdicts(pipeline: Pipeline, lake: Lake) -> list[dict[str, Any]]:
@@ -167,7 +232,7 @@ def _with_recovery(fault: dict[str, Any], attempts: list[dict[str, Any]]) -> dic
     """How long it took from the kill until the batch it interrupted was published."""
     for attempt in attempts:
         for commit in attempt["commits"]:
-            if commit["at"] > fault["at"] and (commit["batch"] or 0) >= fault["batch"]:
+            if commit["at"] > fault["at"] and (commit["batch"] or 0) >= (fault["batch"] or 0):
                 return {**fault, "recovered_after": commit["at"] - fault["at"], "by_attempt": attempt["number"]}
     return {**fault, "recovered_after": None, "by_attempt": None}
 
@@ -217,7 +282,7 @@ def _earlier(lake: Lake) -> list[dict[str, Any]]:
     ]
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     packages = ("pyspark", "apache-airflow", "deltalake", "great-expectations", "pyarrow", "numba")
     return {"reprise": __version__, "python": platform.python_version(), **{name: version(name) for name in packages}}
 

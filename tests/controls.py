@@ -395,7 +395,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 )
 def _(patch: pytest.MonkeyPatch) -> None:
     acknowledged = trim.acknowledged
-    patch.setattr(trim, "acknowledged", lambda *args, **named: [max(acknowledged(*args, **named), key=lambda a: a.read)])
+    patch.setattr(trim, "acknowledged", lambda *args, **named: [max(acknowledged(*args, **named), key=lambda a: a.end)])
 
 
 @planted("let versions share their commits", "Versions stand beside each other", "numbers in the commit", "upgraded")

@@ -74,8 +74,8 @@ CLOSING = (
   closing:
     partition_by: key
     window: {count: 60, slide: 30}
-    pattern: A -> !B
-    define: {A: type = 'a', B: type = 'b'}
+    pattern: A -> B $
+    define: {A: type = 'a', B: amount > 0}
   quiet:
     partition_by: key
     pattern: A -> !B

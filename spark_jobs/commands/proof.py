@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ from spark_jobs.commands.common import (
 from spark_jobs.console import OUT, say, table
 
 if TYPE_CHECKING:
+    from spark_jobs.drills.campaign import Result
     from spark_jobs.drills.drill import Outcome
     from spark_jobs.faults.fault import Fault
 
@@ -65,15 +67,15 @@ def verify(
 
     Exit code 0: valid, 1: invalid, 2: unknown.
     """
+    from spark_jobs.drills.judge import judge
     from spark_jobs.lake.tables import Lake
     from spark_jobs.pipeline import load_pipeline
     from spark_jobs.verify.job import INCREMENTAL, SparkWhenLarge
-    from spark_jobs.verify.job import verify as run_verification
     from spark_jobs.verify.verdict import worst
 
     target = Lake(existing(lake))
     with SparkWhenLarge(master, target) as runner:
-        results = run_verification(load_pipeline(pipeline), target, runner, full=full)
+        results = judge(load_pipeline(pipeline), target, runner, full=full, announce=say)
     for result in results:
         if as_json:
             sys.stdout.write(json.dumps(result.as_dict()) + "\n")
@@ -119,6 +121,46 @@ def drill(
     outcome = run_drill(chosen, _show_progress)
     _finish(outcome)
     raise typer.Exit(outcome.verdict.exit_code)
+
+
+def campaign(
+    runs: Annotated[int, typer.Option(min=1, help="How many drills.")] = 40,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same plans.")] = 1,
+    first: Annotated[int, typer.Option(min=1, help="The number of the first run, to repeat one.")] = 1,
+    master: Annotated[
+        list[str] | None, typer.Option(help="Masters, taken in turn: inline, a Spark master URL, or cluster; repeat it.")
+    ] = None,
+    pipeline: Annotated[list[Path] | None, typer.Option(help="Pipeline files, taken in turn; the examples by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the campaign; one below .local/campaigns by default.")] = None,
+    parallel: Annotated[int, typer.Option(min=1, help="Drills at the same time.")] = 1,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the lakes of valid runs too.")] = False,
+    simulate: Annotated[int, typer.Option(min=0, help="Also simulate the protocol with so many seeds, without processes.")] = 0,
+) -> None:
+    """Many drills with faults drawn from a seed; stops at the first invalid one, keeps the evidence, and sums up.
+
+    Exit code 0: all valid, 1: one was invalid, 2: some could not be judged.
+    """
+    from spark_jobs.drills.campaign import Campaign, run_campaign
+    from spark_jobs.drills.campaign_report import summary_tables, write_campaign_report
+    from spark_jobs.verify.verdict import Verdict, worst
+
+    chosen = Campaign(runs, seed, first, out=out, parallel=parallel, keep=keep)
+    chosen = replace(chosen, masters=tuple(master)) if master else chosen
+    chosen = replace(chosen, pipelines=tuple(pipeline)) if pipeline else chosen
+    simulated = _simulated(seed, simulate) if simulate else None
+    found = run_campaign(chosen, _tell_run)
+    found["simulated"] = simulated
+    write_campaign_report(found, Path(found["folder"]) / "campaign.html")
+    for title, columns, rows in summary_tables(found):
+        table(title, columns, rows)
+    for failure in found["failures"]:
+        OUT.print(f"[red]{failure['verdict']}[/red] run {failure['number']}: {escape(failure['why'])}")
+        OUT.print(f"  evidence: {failure['evidence']}\n  repeat it: {escape(failure['repeat'])}")
+    OUT.print(f"report: {found['folder']}/campaign.html")
+    verdicts = [Verdict(name) for name, count in found["verdicts"].items() if count]
+    if simulated and simulated["anomalies"]:
+        verdicts.append(Verdict.INVALID)
+    raise typer.Exit(worst(verdicts).exit_code)
 
 
 def arm(
@@ -169,6 +211,7 @@ def deliver(
     from spark_jobs.pipeline import load_pipeline
 
     source, target = load_pipeline(pipeline).source, Lake(lake)
+    numbered = source.columns.source_seq is not None
     if late:
         files = deliver_late(landing, held)
         say(f"delivered {files} files late" if files else "nothing was held back")
@@ -177,7 +220,7 @@ def deliver(
     attempt = Attempt(target, "deliver", say)
     for one in attempt.waiting:
         if one.known.group is Group.INPUT:
-            attempt.spoil(one, lambda f: spoil(f, landing, held, source.columns.ts, numbered=bool(source.columns.source_seq)))
+            attempt.spoil(one, lambda f: spoil(f, target, landing, held, source.columns.ts, numbered=numbered))
     attempt.record("end", "done")
 
 
@@ -220,6 +263,31 @@ def _faults(
     faults += load_plan(plan, world) if plan else []
     faults += draw(seed, world) if seed is not None else []
     return faults or [parse_fault(DEFAULT_FAULT)]
+
+
+def _simulated(seed: int, count: int) -> dict[str, int]:
+    """Schedules of the commit protocol without processes: all short ones, and so many drawn from seeds."""
+    from itertools import chain
+
+    from spark_jobs.simulator.schedules import exhaustive
+    from spark_jobs.simulator.schedules import simulate as simulate_one
+
+    done = anomalies = 0
+    for one in chain(exhaustive(), (simulate_one(seed + k) for k in range(count))):
+        done += 1
+        if one.anomalies:
+            anomalies += 1
+            OUT.print(f"[red]anomaly[/red] {escape(str(one))}")
+    return {"schedules": done, "anomalies": anomalies}
+
+
+def _tell_run(result: Result) -> None:
+    colour = {"valid": "green", "invalid": "red"}.get(result.verdict, "yellow")
+    faults = escape(", ".join(result.faults))
+    OUT.print(
+        f"[dim]{result.number:5}[/dim] [{colour}]{result.verdict:8}[/{colour}]"
+        f"{result.seconds:6.1f} s  {result.pipeline} on {escape(result.master)}: {faults}"
+    )
 
 
 def _show_progress(line: str) -> None:

@@ -62,9 +62,13 @@ class Work:
     def wait(self, process: Process, name: str) -> int:
         return finish(process, self.deadline, self._look, name)
 
+    def end_processes(self) -> list[str]:
+        """Nothing is left running; what had to be ended."""
+        return leftovers(self.environment[MARK])
+
     def end(self) -> list[str]:
         """Nothing is left running, nothing is left damaged; what had to be ended."""
-        left = leftovers(self.environment[MARK])
+        left = self.end_processes()
         storage.heal(self.lake)  # folders that cannot be written could not even be deleted
         return left
 

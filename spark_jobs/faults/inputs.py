@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_jobs.errors import RepriseError
+from spark_jobs.faults import storage
 from spark_jobs.faults.fault import Fault
+from spark_jobs.lake.tables import Lake
 
 POISONED = 3
 _GARBAGE = "### not a row ###"
@@ -25,8 +27,8 @@ def copy_files(given: Path, landing: Path) -> None:
         shutil.copytree(given, landing)
 
 
-def spoil(fault: Fault, landing: Path, held: Path, time_column: str, *, numbered: bool) -> str:
-    """Do to the landing files what the fault says; what was done.
+def spoil(fault: Fault, lake: Lake, landing: Path, held: Path, time_column: str, *, numbered: bool) -> str:
+    """Do to the landing files what the fault says; what was done. The sender keeps what it has spoiled, and can repair it.
 
     `numbered`: events carry sequence numbers, so that they are known again in a file with other bytes.
     """
@@ -53,9 +55,11 @@ def spoil(fault: Fault, landing: Path, held: Path, time_column: str, *, numbered
             shutil.rmtree(partition)
         case "change_schema":
             for file in _own_files(partition):
+                storage.keep(lake, fault.kind, file)
                 _rename_column(file, time_column)
         case "poison_rows":
             for file in _own_files(partition)[:1]:
+                storage.keep(lake, fault.kind, file)
                 _poison(file, time_column)
     return name
 

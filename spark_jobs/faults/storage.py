@@ -42,7 +42,7 @@ def damage(lake: Lake, kind: str, target: Path, seed: str) -> None:
     """Spoil a file; which bit is flipped follows from the seed."""
     how = kind.partition("_")[0]
     content = target.read_bytes()
-    _keep(lake, {"path": str(target), "deleted": how == "delete"}, content)
+    _keep(lake, {"kind": kind, "path": str(target), "deleted": how == "delete"}, content)
     if how == "delete":
         target.unlink()
         return
@@ -57,6 +57,11 @@ def _flipped(content: bytes, seed: str) -> bytes:
     spoiled = bytearray(content)
     spoiled[drawn.randrange(len(content))] ^= 1 << drawn.randrange(8)
     return bytes(spoiled)
+
+
+def keep(lake: Lake, kind: str, target: Path) -> None:
+    """Keep a file that somebody is about to spoil, so that it can be put back."""
+    _keep(lake, {"kind": kind, "path": str(target), "deleted": False}, target.read_bytes())
 
 
 def fill_disk() -> None:
@@ -98,6 +103,12 @@ def heal(lake: Lake) -> list[str]:
 def hurt(lake: Lake) -> bool:
     """Is there something to be healed?"""
     return any(_kept(lake).glob("*.json")) or resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 0
+
+
+def unmet(lake: Lake) -> list[str]:
+    """Damaged files of the log and the output that were not put back: nobody has met the damage, or nobody needed the file."""
+    notes = [json.loads(note.read_text()) for note in sorted(_kept(lake).glob("*.json"))]
+    return [Path(note["path"]).name for note in notes if note.get("kind", "").endswith(("_events", "_output"))]
 
 
 def _restored(note: dict[str, Any], kept: Path) -> list[str]:

@@ -10,7 +10,7 @@ import datetime as dt
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,16 +68,27 @@ class Verification:
         return {**said, "findings": json.dumps(said["findings"])}
 
 
-def verify(pipeline: Pipeline, lake: Lake, runner: Runner | None = None, *, full: bool = False) -> list[Verification]:
-    """Compare every operator's output with its reference run, and keep the verdicts."""
+def verify(
+    pipeline: Pipeline,
+    lake: Lake,
+    runner: Runner | None = None,
+    *,
+    full: bool = False,
+    also: Sequence[Finding] = (),
+    suite: Suite | None = None,
+) -> list[Verification]:
+    """Compare every operator's output with its reference run, and keep the verdicts.
+
+    `also` is what somebody else found; `suite` is one that `open_suites` has started, for many verifications in a row.
+    """
     if not lake.has("event_log"):
         raise RepriseError(f"{lake.root} has no event_log; ingest first. Nothing was verified.")
     log, known = open_log(lake, pipeline.source.schema), registry(lake)
     starts = {name: version.after_sn for name, version in known.matching(pipeline).items()}
     chain = Chain(pipeline, lake, log, runner or InlineRunner(), starts)
-    with Suite(SUITES / "complex_events.yaml", SUITES / "verdicts.yaml") as suite:
-        job = _Job(chain, known, suite, full)
-        done = [job.judged(name) for name in pipeline.order]
+    with nullcontext(suite) if suite else open_suites() as suites:
+        job = _Job(chain, known, suites, full)
+        done = [_with(job.judged(name), *also) for name in pipeline.order]
         done = job.agreed(done)
     now = dt.datetime.now(dt.UTC)
     lake.open("verdicts", verdicts.SCHEMA, may_grow=True)
@@ -86,6 +97,11 @@ def verify(pipeline: Pipeline, lake: Lake, runner: Runner | None = None, *, full
     if all(v.verdict is Verdict.VALID for v in done):
         chain.forget(min(v.to_sn for v in done))
     return done
+
+
+def open_suites() -> Suite:
+    """The suites of a verification, in one process."""
+    return Suite(SUITES / "complex_events.yaml", SUITES / "verdicts.yaml")
 
 
 def make_reference(
@@ -279,8 +295,8 @@ def _verdict_facts(done: Verification, armed: int, fired: int) -> dict[str, Any]
     }
 
 
-def _with(done: Verification, finding: Finding) -> Verification:
-    findings = [*done.findings, finding]
+def _with(done: Verification, *more: Finding) -> Verification:
+    findings = [*done.findings, *more]
     return replace(done, findings=findings, verdict=worst(f.verdict for f in findings))
 
 

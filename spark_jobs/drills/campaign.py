@@ -1,0 +1,364 @@
+"""A campaign: many drills with plans drawn from a seed, stopped by the first invalid one, and what they add up to.
+
+A run starts from a lake that was ingested once, unless its faults strike the input or the ingest; only what is broken runs
+in processes of its own. The same seed and number give the same plan, so a failure is repeated by one command.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from spark_jobs.drills.cluster import CLUSTER, master_for
+from spark_jobs.drills.judge import judge
+from spark_jobs.drills.processes import ROOT, Program, Start, TimeLimit, Warm
+from spark_jobs.drills.steps import drill_steps
+from spark_jobs.drills.work import Work
+from spark_jobs.errors import RepriseError
+from spark_jobs.faults.catalogue import CATALOGUE, Group, Needs
+from spark_jobs.faults.fault import Fault
+from spark_jobs.faults.phases import INGEST_PHASES
+from spark_jobs.faults.plan import FaultPlan
+from spark_jobs.faults.script import World, draw
+from spark_jobs.generate import Recipe, generate
+from spark_jobs.ingest import ingest
+from spark_jobs.lake.history import Attempt
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import load_pipeline
+from spark_jobs.report import gather, write_report
+from spark_jobs.runner import INLINE, InlineRunner
+from spark_jobs.verify.expectations import Suite
+from spark_jobs.verify.job import open_suites
+from spark_jobs.verify.verdict import Verdict, worst
+
+CAMPAIGNS = ROOT / ".local" / "campaigns"
+PIPELINES = ("card_probing", "fraud_waves", "kill_chain", "rising_run", "v_shape")
+# Small enough that a run takes seconds, large enough for six batches of every operator and eight partitions.
+EVENTS, BATCH_EVENTS, KEYS, RATE = 6_000, 1_000, 20, 0.5
+# The last batch may be missing where the input loses a partition.
+BATCHES = EVENTS // BATCH_EVENTS - 1
+RUN_SECONDS = 240.0
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """How many drills, drawn from which seed, on which masters, in turn."""
+
+    runs: int
+    seed: int
+    first: int = 1  # the number of the first run
+    masters: tuple[str, ...] = (INLINE, INLINE, "local[2]", CLUSTER)
+    pipelines: tuple[Path, ...] = tuple(ROOT / "examples" / f"{name}.yaml" for name in PIPELINES)
+    out: Path | None = None
+    parallel: int = 1
+    keep: bool = False  # also what went well
+    start: Program = field(default_factory=Program)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run was to be."""
+
+    number: int
+    pipeline: Path
+    master: str
+    faults: tuple[Fault, ...]
+
+
+@dataclass
+class Result:
+    """What one run came to."""
+
+    number: int
+    pipeline: str
+    master: str
+    faults: list[str]
+    verdict: str
+    why: str = ""
+    seconds: float = 0.0
+    tries: dict[str, int] = field(default_factory=dict)
+    scheduled: dict[str, int] = field(default_factory=dict)
+    fired: dict[str, int] = field(default_factory=dict)
+    anomalies: dict[str, int] = field(default_factory=dict)
+    replayed: int = 0
+    processed: int = 0
+    recoveries: list[float] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    evidence: str = ""
+    repeat: str = ""
+
+
+def plan_of(campaign: Campaign, number: int) -> Run:
+    """The plan of one run. Every kind of fault comes first in turn; some runs have one or two more."""
+    drawn = random.Random(f"{campaign.seed}/{number}")  # noqa: S311  # to be repeated, not to be secret
+    pipeline = campaign.pipelines[number % len(campaign.pipelines)]
+    master = campaign.masters[number % len(campaign.masters)]
+    world = World(
+        operators=tuple(load_pipeline(pipeline).operators),
+        batches=BATCHES,
+        spark=master != INLINE,
+        cluster=master == CLUSTER,
+    )
+    kinds = _turns(campaign, master, world)
+    turn = len([n for n in range(1, number) if campaign.masters[n % len(campaign.masters)] == master])
+    faults = draw(drawn.randrange(2**31), world, 1, [kinds[turn % len(kinds)]])
+    for _ in range(drawn.choice((0, 0, 0, 1, 1, 2))):
+        faults += [fault for fault in draw(drawn.randrange(2**31), world) if _fits(fault, faults)]
+    return Run(number, pipeline, master, tuple(faults))
+
+
+def _turns(campaign: Campaign, master: str, world: World) -> list[str]:
+    """The order of kinds for one master: what needs it comes first, the rest in an order drawn from the seed."""
+    kinds = [kind for kind in CATALOGUE.values() if world.has(kind)]
+    random.Random(f"{campaign.seed}/{master}").shuffle(kinds)  # noqa: S311
+    need = {INLINE: Needs.NOTHING, CLUSTER: Needs.CLUSTER}.get(master, Needs.SPARK)
+    return [kind.name for kind in sorted(kinds, key=lambda kind: kind.needs is not need)]
+
+
+def _fits(fault: Fault, others: Sequence[Fault]) -> bool:
+    """Two faults of the input spoil the same files, and may leave nothing of each other."""
+    same_group = fault.known.group is Group.INPUT and any(other.known.group is Group.INPUT for other in others)
+    return not same_group and fault.name not in {other.name for other in others}
+
+
+def run_campaign(campaign: Campaign, tell: Callable[[Result], None] = lambda result: None) -> dict[str, Any]:
+    """Run until the first invalid one or to the end; the summary, which is also written beside the evidence."""
+    folder = _new_folder(campaign)
+    began = time.monotonic()
+    results: list[Result] = []
+    with _Field(campaign, folder) as field_:
+        for result in field_.results():
+            results.append(result)
+            tell(result)
+            with (folder / "runs.jsonl").open("a") as lines:
+                lines.write(json.dumps(asdict(result)) + "\n")
+            if result.verdict == Verdict.INVALID:
+                break
+    found = summary(campaign, results, time.monotonic() - began)
+    (folder / "campaign.json").write_text(json.dumps({**found, "folder": str(folder)}))
+    return {**found, "folder": str(folder)}
+
+
+def _new_folder(campaign: Campaign) -> Path:
+    folder = campaign.out or CAMPAIGNS / time.strftime("%Y%m%d-%H%M%S")
+    if folder.exists() and any(folder.iterdir()):
+        raise RepriseError(f"{folder} is not empty; a campaign needs a folder of its own")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What runs of one pipeline start from: landing files, and a lake with all of them ingested."""
+
+    pipeline: Path
+    given: Path
+    lake: Path
+
+
+def prepare(pipeline: Path, folder: Path) -> Ground:
+    given, lake = folder / "given", folder / "lake"
+    generate(Recipe(EVENTS, keys=KEYS, rate=RATE), given)
+    ingest(load_pipeline(pipeline), given, Lake(lake), InlineRunner(), Attempt(Lake(lake), "ingest"))
+    return Ground(pipeline, given, lake)
+
+
+class _Field:
+    """What all runs share: prepared lakes, a cluster, a process of suites, warm processes."""
+
+    def __init__(self, campaign: Campaign, folder: Path) -> None:
+        self.campaign, self.folder = campaign, folder
+        self._stack = ExitStack()
+        self._grounds: dict[Path, Ground] = {}
+        self._urls: dict[str, str] = {}
+        self._warm = Warm()
+        self._judging = Lock()  # suites answer one question at a time
+
+    def __enter__(self) -> _Field:
+        self._suite: Suite = self._stack.enter_context(open_suites())
+        for pipeline in self.campaign.pipelines:
+            self._grounds[pipeline] = prepare(pipeline, self.folder / "grounds" / pipeline.stem)
+        for master in set(self.campaign.masters):
+            self._urls[master] = self._stack.enter_context(master_for(master, self.folder / "cluster"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def results(self) -> Iterator[Result]:
+        """In order, some at the same time; after the last one wanted, no other is begun."""
+        numbers = range(self.campaign.first, self.campaign.first + self.campaign.runs)
+        with ThreadPoolExecutor(self.campaign.parallel) as pool:
+            waiting = [pool.submit(self._run, plan_of(self.campaign, number)) for number in numbers]
+            try:
+                for future in waiting:
+                    yield future.result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _run(self, run: Run) -> Result:
+        folder, began = self.folder / f"run-{run.number:05}", time.monotonic()
+        folder.mkdir()
+        ground = self._grounds[run.pipeline]
+        lake = self._armed(run, ground, folder)
+        work = Work(folder, began + RUN_SECONDS)
+        start: Start = self._warm if run.master == INLINE and self.campaign.start == Program() else self.campaign.start
+        why = ""
+        try:
+            why = work.all(self._steps(run, ground, folder), start)
+        except TimeLimit as error:
+            why = f"the time limit of {RUN_SECONDS:g} s was reached: {error}"
+        finally:
+            left = work.end_processes()
+        result = self._judged(run, lake, why, left)
+        work.end()
+        result.seconds, result.tries = time.monotonic() - began, work.tries
+        if result.verdict == Verdict.VALID and not self.campaign.keep:
+            shutil.rmtree(folder)
+        else:
+            result.evidence = str(folder)
+        return result
+
+    def _armed(self, run: Run, ground: Ground, folder: Path) -> Lake:
+        lake = Lake(folder / "lake")
+        if not _from_the_input(run):
+            shutil.copytree(ground.lake, lake.root)
+        plan = FaultPlan(lake)
+        plan.allow()
+        for fault in run.faults:
+            plan.arm(fault)
+        return lake
+
+    def _steps(self, run: Run, ground: Ground, folder: Path) -> dict[str, list[str]]:
+        steps = drill_steps(
+            pipeline=str(run.pipeline.resolve()),
+            folder=str(folder),
+            given=str(ground.given),
+            faults=[],
+            events=str(EVENTS),
+            poison="0",
+            batch_events=str(BATCH_EVENTS),
+            master=self._urls[run.master],
+        )
+        whole = ("deliver", "ingest", "detect", "deliver_late", "ingest_late", "detect_late")
+        return {name: steps[name] for name in (whole if _from_the_input(run) else ("detect",))}
+
+    def _judged(self, run: Run, lake: Lake, why: str, left: list[str]) -> Result:
+        plan, pipeline = FaultPlan(lake), load_pipeline(run.pipeline)
+        verdict, facts = Verdict.UNKNOWN, None
+        if not why:
+            with self._judging:
+                done = judge(pipeline, lake, suite=self._suite)
+            verdict = worst(v.verdict for v in done)
+            facts = gather(pipeline, lake)
+        if left:
+            verdict = Verdict.INVALID
+            why = why or f"{len(left)} processes were left behind"
+        if facts and verdict is not Verdict.VALID:
+            write_report(pipeline, lake, lake.root.parent / "report.html")
+        return Result(
+            number=run.number,
+            pipeline=run.pipeline.stem,
+            master=run.master,
+            faults=[str(fault) for fault in run.faults],
+            verdict=verdict.value,
+            why=why or _why(facts),
+            scheduled=dict(Counter(fault.kind for fault in plan.armed())),
+            fired=dict(Counter(fault.kind for fault in plan.fired())),
+            anomalies=_anomalies(facts),
+            replayed=sum(o["replayed"] for o in facts["operators"]) if facts else 0,
+            processed=sum(o["processed_before"] for o in facts["operators"]) if facts else 0,
+            recoveries=[f["recovered_after"] for f in facts["faults"] if f["recovered_after"] is not None] if facts else [],
+            leftovers=left,
+            repeat=_command(self.campaign, run.number),
+        )
+
+
+def _from_the_input(run: Run) -> bool:
+    return any(f.known.group is Group.INPUT or f.phase in INGEST_PHASES or f.after is not None for f in run.faults)
+
+
+def _command(campaign: Campaign, number: int) -> str:
+    masters = "".join(f" --master '{master}'" for master in campaign.masters)
+    return f"reprise campaign --seed {campaign.seed} --first {number} --runs 1{masters}"
+
+
+def _why(facts: dict[str, Any] | None) -> str:
+    if not facts:
+        return ""
+    bad = [f for o in facts["operators"] for f in o["findings"] if f["verdict"] != Verdict.VALID]
+    return "; ".join(dict.fromkeys(f"{f['property']}: {f['note'] or f['count']}" for f in bad))
+
+
+def _anomalies(facts: dict[str, Any] | None) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for operator in facts["operators"] if facts else []:
+        for finding in operator["findings"]:
+            found[finding["property"]] += finding["count"] if finding["verdict"] == Verdict.INVALID else 0
+    return {name: count for name, count in found.items() if count}
+
+
+def summary(campaign: Campaign, results: Sequence[Result], seconds: float) -> dict[str, Any]:
+    """What a campaign adds up to, as plain data."""
+    verdicts = Counter(result.verdict for result in results)
+    scheduled: Counter[str] = Counter()
+    fired: Counter[str] = Counter()
+    anomalies: Counter[str] = Counter()
+    for result in results:
+        scheduled.update(result.scheduled)
+        fired.update(result.fired)
+        anomalies.update(result.anomalies)
+    recoveries = sorted(seconds for result in results for seconds in result.recoveries)
+    judged = verdicts[Verdict.VALID] + verdicts[Verdict.INVALID]
+    return {
+        "seed": campaign.seed,
+        "first": campaign.first,
+        "wanted": campaign.runs,
+        "runs": len(results),
+        "verdicts": {verdict.value: verdicts[verdict] for verdict in Verdict},
+        "faults": {kind: [scheduled[kind], fired[kind]] for kind in CATALOGUE if scheduled[kind]},
+        "scheduled": scheduled.total(),
+        "fired": fired.total(),
+        "anomalies": dict(anomalies),
+        "replayed": sum(result.replayed for result in results),
+        "processed": sum(result.processed for result in results),
+        "recovery_p50": _percentile(recoveries, 0.50),
+        "recovery_p95": _percentile(recoveries, 0.95),
+        "recoveries": recoveries,
+        "anomaly_bound": upper_bound(verdicts[Verdict.INVALID], judged),
+        "leftovers": sum(len(result.leftovers) for result in results),
+        "seconds": seconds,
+        "failures": [asdict(result) for result in results if result.verdict != Verdict.VALID],
+        "results": [asdict(result) for result in results],
+    }
+
+
+def _percentile(values: Sequence[float], share: float) -> float | None:
+    return values[min(len(values) - 1, math.ceil(share * len(values)) - 1)] if values else None
+
+
+def upper_bound(bad: int, runs: int, confidence: float = CONFIDENCE) -> float | None:
+    """The largest rate of bad runs that would still show so few of them in one of twenty campaigns (Clopper and Pearson)."""
+    if not runs:
+        return None
+    if bad >= runs:
+        return 1.0
+    low, high = 0.0, 1.0
+    while high - low > 1e-9:
+        rate = (low + high) / 2
+        chance = sum(math.comb(runs, k) * rate**k * (1 - rate) ** (runs - k) for k in range(bad + 1))
+        low, high = (rate, high) if chance > 1 - confidence else (low, rate)
+    return high

@@ -1,0 +1,87 @@
+"""The verdict of a drill: the five properties, and whether what was broken was noticed by whoever had to.
+
+On a lake without faults this is plain verification. Damage that nobody has met before the verification has to show in it;
+then it is healed, as a person on call would from a backup, and the verdict is given anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from spark_jobs.faults import storage
+from spark_jobs.faults.inputs import POISONED
+from spark_jobs.faults.plan import FaultPlan
+from spark_jobs.lake.history import Attempt, read_history
+from spark_jobs.lake.tables import Lake
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.runner import Runner
+from spark_jobs.verify.expectations import Suite
+from spark_jobs.verify.job import Verification, verify
+from spark_jobs.verify.verdict import Finding, Verdict, worst
+
+History = Sequence[dict[str, Any]]
+
+NOTICED = "faults noticed"
+
+
+def judge(
+    pipeline: Pipeline,
+    lake: Lake,
+    runner: Runner | None = None,
+    *,
+    full: bool = False,
+    announce: Callable[[str], None] = lambda line: None,
+    suite: Suite | None = None,
+) -> list[Verification]:
+    """Verify; where a drill has struck, also judge whether the damage was noticed."""
+    if not FaultPlan(lake).fired():
+        return verify(pipeline, lake, runner, full=full, suite=suite)
+    unseen = []
+    if left := storage.unmet(lake):
+        first = verify(pipeline, lake, runner, full=True, suite=suite)
+        if worst(verification.verdict for verification in first) is Verdict.VALID:
+            unseen = left
+        attempt = Attempt(lake, "verify", announce)
+        attempt.heal()
+        attempt.record("end", "done")
+    return verify(pipeline, lake, runner, full=full, also=[_noticed(lake, unseen)], suite=suite)
+
+
+def _noticed(lake: Lake, unseen: list[str]) -> Finding:
+    """Some faults must leave a trace: of those that struck, which did not?"""
+    history, plan = read_history(lake), FaultPlan(lake)
+    traces = _TRACES | (_TRACES_ALONE if len(plan.armed()) == 1 else {})
+    silent = [str(fault) for fault in plan.fired() if fault.kind in traces and not traces[fault.kind](history, lake)]
+    examples = [{"fault": text} for text in silent] + [{"damaged file": name} for name in unseen]
+    if not examples:
+        return Finding(NOTICED, Verdict.VALID, note="everything that had to leave a trace did")
+    return Finding(NOTICED, Verdict.INVALID, len(examples), examples[:10])
+
+
+def _has(kind: str) -> Callable[[History, Lake], bool]:
+    return lambda history, lake: any(row["kind"] == kind for row in history)
+
+
+def _dropped(history: History, lake: Lake) -> bool:
+    """Events or whole files that were known."""
+    ingests = [row["detail"] for row in history if row["kind"] == "commit" and row["name"] == "event_log"]
+    return any(ingest["duplicates"] or ingest.get("known_files") for ingest in ingests)
+
+
+def _quarantined(at_least: int) -> Callable[[History, Lake], bool]:
+    return lambda history, lake: lake.read("quarantine").num_rows >= at_least
+
+
+_TRACES: dict[str, Callable[[History, Lake], bool]] = {
+    "drop_partition": _has("gap"),
+    "deliver_twice": _dropped,
+    "change_schema": _quarantined(1),
+    "poison_rows": _quarantined(POISONED),
+}
+# These may be cut short by another fault that strikes in between.
+_TRACES_ALONE: dict[str, Callable[[History, Lake], bool]] = {
+    "zombie": _has("fence"),
+    "truncate_savepoint": _has("repair"),
+    "delete_savepoint": _has("repair"),
+}
