@@ -1,4 +1,4 @@
-"""Kill a detection on purpose, let it recover, and prove that every complex event came out exactly once.
+"""Break a pipeline on purpose, let it recover, and prove that every complex event came out exactly once.
 
 The drill works in a folder and a lake of its own: on a generated log, or on the landing files you name, which are
 only read. Its report is `report.html` in that folder.
@@ -16,11 +16,13 @@ from spark_jobs.faults.catalogue import CATALOGUE
 
 # What is wrong here stays wrong.
 UNTRIED = ("generate", "arm", SECOND_ROUND[0])
+SEED = "{{ params.seed if params.seed is not none else '' }}"
+BATCHES = "{{ 1 if params.landing else [params.events // params.batch_events, 1] | max }}"
 FOLDER = "{{ params.folder or '" + str(ROOT / ".local" / "drills") + "/' + run_id | replace(':', '-') | replace('+', '-') }}"
 
 with DAG(
     dag_id="recovery_drill",
-    description="Generate, ingest, be killed in the middle of a commit, recover, verify, report",
+    description="Generate, ingest, be broken in the middle of the work, recover, verify, report",
     doc_md=__doc__,
     schedule=None,
     params={
@@ -47,7 +49,14 @@ with DAG(
         pipeline="{{ params.pipeline }}",
         folder=FOLDER,
         given="{{ params.landing or '' }}" + "{% if not params.landing %}" + FOLDER + "/given{% endif %}",
-        faults=["--fault", "{{ params.faults }}", "--plan", "{{ params.plan }}", "--seed", "{{ params.seed or '' }}"],
+        faults=[
+            "--fault",
+            "{{ params.faults }}",
+            "--plan",
+            "{{ params.plan }}",
+            "--seed",
+            "{{ params.seed if params.seed is not none else '' }}",
+        ],
         events="{{ params.events }}",
         poison="{{ [params.events, " + str(POISON) + "] | min }}",
         batch_events="{{ params.batch_events }}",

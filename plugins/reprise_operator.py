@@ -46,6 +46,7 @@ class RepriseOperator(BaseOperator):
         command = [sys.executable, "-m", "spark_jobs", *self.arguments]
         self.log.info("running reprise %s", " ".join(self.arguments))
         environment = {**os.environ, "REPRISE_WITH_PARENT": "1", "PYTHONUNBUFFERED": "1"}
+        environment.pop("REPRISE_PROGRAM", None)  # a drill through Airflow was started as another program
         if "test" not in sys.argv[1:3]:  # `airflow dags test` runs all tasks in its own process
             environment["REPRISE_TASK_PROCESS"] = "1"
         # In a group of its own: a drill may end the whole group and mean the job, not the task.

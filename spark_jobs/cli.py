@@ -25,7 +25,7 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Work": (work.generate, work.ingest, work.detect, work.recover, work.run),
-    "Proof": (proof.drill, proof.campaign, proof.reference, proof.verify, proof.report),
+    "Proof": (proof.drill, proof.campaign, proof.reference, proof.verify, proof.report, proof.docs),
     "A closer look": (look.show, look.explain, look.bench),
     "Upkeep": (upkeep.trim, upkeep.upgrade, upkeep.cut_over),
 }

@@ -246,7 +246,7 @@ class Detection:
             self.graph.pipeline.output_schema,
             self.attempt.number,
             complex_events.PARTITION_BY,
-            numbers_of(self.version.operator, self.version.number, reach.at, seed),
+            numbers_of(self.version.operator, self.version.number, batch, self.attempt.number, reach.at, seed),
         )
         self._phase("detect.published", batch)
         self._record("commit", "complex_events", batch, matches=matches, events=reach.read - savepoint.read)

@@ -195,6 +195,11 @@ class Pipeline(_Strict):
             built[name] = self._build(name, self.input_types(name, built))
         return built
 
+    @property
+    def downstream(self) -> list[str]:
+        """The operators that read others."""
+        return [name for name, spec in self.operators.items() if spec.inputs != [EVENT_LOG]]
+
     def consumers(self, name: str) -> list[str]:
         """The operators that read an operator, or the log."""
         return [other for other, spec in self.operators.items() if name in spec.inputs]

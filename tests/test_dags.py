@@ -73,7 +73,7 @@ def test_the_recovery_drill_is_killed_recovers_and_is_valid(
         "--out",
         folder,
     )
-    assert "killed by SIGKILL at detect.saved, batch 3" in said
+    assert "fault: SIGKILL to the driver's Python at detect.saved, batch 3" in said
     assert "resumes after batch 2" in said
     assert "card_probing: valid" in said
     facts = json.loads((folder / "report.json").read_text())
@@ -86,7 +86,7 @@ def test_the_recovery_drill_is_killed_recovers_and_is_valid(
 
 def test_a_drill_whose_fault_never_fires_is_unknown(tmp_path: Path) -> None:
     said = reprise(
-        "drill", ROOT / "examples" / "card_probing.yaml", "--kill", "detect.saved@99", "--events", 2_000,
+        "drill", ROOT / "examples" / "card_probing.yaml", "--fault", "kill_driver:detect.saved@99", "--events", 2_000,
         "--out", tmp_path / "drill", "--master", "inline", code=2,
     )  # fmt: skip
     assert "card_probing: unknown" in said
@@ -99,8 +99,8 @@ def test_a_drill_on_given_landing_files_only_reads_them(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(PIPELINE)
     said = reprise(
         "drill", tmp_path / "small.yaml", "--landing", landing, "--batch-events", 300, "--out", tmp_path / "drill",
-        "--kill", "detect.published@2", "--kill", "ingest.listed@1", "--master", "inline",
+        "--fault", "kill_driver:detect.published@2", "--fault", "kill_driver:ingest.listed@1", "--master", "inline",
     )  # fmt: skip
-    assert said.count("killed by SIGKILL") == 2
+    assert said.count("fault: SIGKILL to the driver") == 2
     assert "small: valid" in said
     assert sorted((str(file), file.stat().st_mtime_ns) for file in landing.rglob("*")) == before

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spark_jobs.drills.campaign import Result
     from spark_jobs.drills.drill import Outcome
     from spark_jobs.faults.fault import Fault
+    from spark_jobs.pipeline import Pipeline
 
 DrillMaster = Annotated[
     str, typer.Option(help="Spark master URL, 'cluster' for a master and two workers on loopback, or 'inline'.")
@@ -113,8 +114,8 @@ def drill(
     from spark_jobs.drills.drill import Drill, check_drill, run_drill
     from spark_jobs.pipeline import load_pipeline
 
-    operators = list(load_pipeline(pipeline).operators)
-    faults = _faults(fault, plan, seed, operators, max(1, events // batch_events), master)
+    batches = 1 if landing else max(1, events // batch_events)
+    faults = _faults(fault, plan, seed, load_pipeline(pipeline), batches, master)
     chosen = Drill(pipeline, tuple(faults), events, batch_events, landing, out, master, airflow, time_limit)
     check_drill(chosen)
     OUT.print(f"[bold]Recovery drill[/bold] of {pipeline}: {', '.join(map(str, faults))}")
@@ -163,32 +164,42 @@ def campaign(
     raise typer.Exit(worst(verdicts).exit_code)
 
 
+def docs(lake: LakeDir) -> None:
+    """Build the Data Docs of a lake: every expectation, every result; pages that open offline."""
+    from spark_jobs.lake.tables import Lake
+    from spark_jobs.verify.expectations import build_docs
+
+    say(f"docs: {build_docs(Lake(existing(lake)))}")
+
+
 def arm(
     pipeline: PipelineFile,
     lake: LakeDir,
     fault: Annotated[list[str] | None, typer.Option(help=_FAULT)] = None,
     plan: Annotated[str, typer.Option(help="A fault plan (YAML).")] = "",
     seed: Annotated[str, typer.Option(help="Draw a fault from this seed.")] = "",
-    batches: Annotated[int, typer.Option(min=1, help="How many batches there will be, to draw one of them.")] = 5,
+    batches: Annotated[int, typer.Option(min=1, help="How many batches there will be, to draw one of them.")] = 1,
     master: DrillMaster = LOCAL,
 ) -> None:
     """Arm faults in a lake that is yet to be made, or whose pipeline file allows it."""
     from spark_jobs.faults.fault import check_against
-    from spark_jobs.faults.plan import FaultPlan
+    from spark_jobs.faults.plan import BY_PIPELINE, FaultPlan
     from spark_jobs.faults.strike import TASK_PROCESS
     from spark_jobs.lake.tables import Lake
     from spark_jobs.pipeline import load_pipeline
 
     loaded, target = load_pipeline(pipeline), Lake(lake)
     drawn = int(seed) if seed else None
-    faults = _faults(fault, Path(plan) if plan else None, drawn, list(loaded.operators), batches, master)
+    faults = _faults(fault, Path(plan) if plan else None, drawn, loaded, batches, master)
     for one in faults:
         check_against(one, list(loaded.operators), master, tasks_are_processes=TASK_PROCESS in os.environ)
     armed = FaultPlan(target)
     if not target.has("event_log"):
         armed.allow()
     elif loaded.allow_faults_in_any_lake:
-        armed.allow("the pipeline file allows faults in any lake")
+        armed.allow(BY_PIPELINE)
+    elif armed.why == BY_PIPELINE:  # it did once
+        armed.forbid()
     for one in faults:
         armed.arm(one)
         say(f"armed: {one}: {one.known.breaks}")
@@ -250,7 +261,7 @@ def _first(examples: list[dict[str, Any]]) -> str:
 
 
 def _faults(
-    texts: list[str] | None, plan: Path | None, seed: int | None, operators: list[str], batches: int, master: str
+    texts: list[str] | None, plan: Path | None, seed: int | None, pipeline: Pipeline, batches: int, master: str
 ) -> list[Fault]:
     """All faults that were asked for, in whatever form."""
     from spark_jobs.drills.cluster import CLUSTER
@@ -258,7 +269,13 @@ def _faults(
     from spark_jobs.faults.script import World, draw, load_plan
 
     cluster = master == CLUSTER or master.startswith("spark://")
-    world = World(operators=tuple(operators), batches=batches, spark=master != "inline", cluster=cluster)
+    world = World(
+        operators=tuple(pipeline.operators),
+        batches=batches,
+        downstream=tuple(pipeline.downstream),
+        spark=master != "inline",
+        cluster=cluster,
+    )
     faults = [parse_fault(text) for one in texts or [] for text in one.split(",") if text.strip()]
     faults += load_plan(plan, world) if plan else []
     faults += draw(seed, world) if seed is not None else []

@@ -33,8 +33,8 @@ def trim(
 ) -> None:
     """Remove events that every operator has read and none needs any more; what is still needed stays.
 
-    The event log is trimmed, and operators with [bold]keep: false[/bold]. What was trimmed can neither be verified nor be
-    read by operators added later: verify first.
+    The event log is trimmed, and operators with [bold]keep: false[/bold]. Verify before: what was
+    trimmed without a valid verdict can never be verified, and operators added later cannot read it.
     """
     from spark_jobs.lake.history import Attempt
     from spark_jobs.lake.tables import Lake

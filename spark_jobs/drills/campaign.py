@@ -105,9 +105,11 @@ def plan_of(campaign: Campaign, number: int) -> Run:
     drawn = random.Random(f"{campaign.seed}/{number}")  # noqa: S311  # to be repeated, not to be secret
     pipeline = campaign.pipelines[number % len(campaign.pipelines)]
     master = campaign.masters[number % len(campaign.masters)]
+    loaded = load_pipeline(pipeline)
     world = World(
-        operators=tuple(load_pipeline(pipeline).operators),
+        operators=tuple(loaded.operators),
         batches=BATCHES,
+        downstream=tuple(loaded.downstream),
         spark=master != INLINE,
         cluster=master == CLUSTER,
     )
@@ -293,7 +295,9 @@ def _from_the_input(run: Run) -> bool:
 
 def _command(campaign: Campaign, number: int) -> str:
     masters = "".join(f" --master '{master}'" for master in campaign.masters)
-    return f"reprise campaign --seed {campaign.seed} --first {number} --runs 1{masters}"
+    own = campaign.pipelines != Campaign(1, 1).pipelines
+    pipelines = "".join(f" --pipeline '{pipeline}'" for pipeline in campaign.pipelines) if own else ""
+    return f"reprise campaign --seed {campaign.seed} --first {number} --runs 1{masters}{pipelines}"
 
 
 def _why(facts: dict[str, Any] | None) -> str:

@@ -55,7 +55,7 @@ class Fault:
     @property
     def name(self) -> str:
         """Fit for a file name."""
-        return re.sub(r"[^\w.@-]", "_", str(self))
+        return str(self).replace("/", "~").replace("*", "%")
 
     def meets(self, phase: str, batch: int, operator: str | None, shard: int | None) -> bool:
         here = (self.phase, self.batch) == (phase, batch) and self.operator in (None, operator)

@@ -49,8 +49,7 @@ def spoil(fault: Fault, lake: Lake, landing: Path, held: Path, time_column: str,
                 _hold(one, landing, held)
             name = f"{len(early)} of {len(partitions)} partitions"
         case "drop_partition":
-            # One in the middle, where possible: that the first or the last is missing, nobody can tell from what is there.
-            partition = partitions[min(max(1, fault.batch), max(0, len(partitions) - 2))]
+            partition = _inner(fault, partitions)
             name = str(partition.relative_to(landing))
             shutil.rmtree(partition)
         case "change_schema":
@@ -72,6 +71,20 @@ def deliver_late(landing: Path, held: Path) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(file, target)
     return len(files)
+
+
+def _inner(fault: Fault, partitions: list[Path]) -> Path:
+    """A partition between others of its source: that the first or the last one is missing, nobody can tell."""
+    by_source: dict[str, list[Path]] = {}
+    for partition in partitions:
+        by_source.setdefault(partition.name, []).append(partition)
+    inner = [partition for same in by_source.values() for partition in same[1:-1]]
+    if not inner:
+        raise RepriseError(
+            f"'{fault}': no source has three hours or more, so that nobody could notice a missing one. Choose another fault, "
+            "or more landing files."
+        )
+    return inner[(fault.batch - 1) % len(inner)]
 
 
 def _files(folder: Path) -> list[Path]:

@@ -18,6 +18,8 @@ from spark_jobs.errors import RepriseError
 from spark_jobs.faults.fault import Fault
 from spark_jobs.lake.tables import Lake
 
+BY_PIPELINE = "the pipeline file allows faults in any lake"
+
 
 @dataclass(frozen=True)
 class Strike:
@@ -41,6 +43,14 @@ class FaultPlan:
         """Declare that faults may strike here; done by the drill that creates the lake."""
         self._drill.parent.mkdir(parents=True, exist_ok=True)
         self._drill.write_text(why)
+
+    def forbid(self) -> None:
+        self._drill.unlink(missing_ok=True)
+
+    @property
+    def why(self) -> str:
+        """Why faults may strike here; empty if they may not."""
+        return self._drill.read_text() if self.allowed else ""
 
     @property
     def allowed(self) -> bool:

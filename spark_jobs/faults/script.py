@@ -81,6 +81,7 @@ class World(_Strict):
 
     operators: tuple[str, ...]
     batches: int = Field(ge=1)
+    downstream: tuple[str, ...] = ()  # operators that read others: how many batches they take is hard to say, but one
     shards: int = 2
     spark: bool = False
     cluster: bool = False
@@ -115,7 +116,7 @@ def _drawn(drawn: random.Random, kind: Kind, world: World) -> Fault:
     phase = drawn.choice([phase for phase in kind.phases if phase not in TRIM_PHASES])
     if phase in INGEST_PHASES:
         return Fault(kind.name, phase, 1, times=times)
-    batch = drawn.randint(1, world.batches)
     operator = drawn.choice(world.operators) if len(world.operators) > 1 else None
+    batch = 1 if operator in world.downstream else drawn.randint(1, world.batches)
     shard = drawn.randrange(world.shards) if phase in TASK_PHASES else None
     return Fault(kind.name, phase, batch, operator, shard, times=times)

@@ -32,7 +32,7 @@ def target_of(lake: Lake, kind: str) -> Path | None:
         files = list(folder.glob("_delta_log/*.json"))
         return max(files, default=None)
     try:
-        files = [folder / name for name in file_names(DeltaTable(str(folder)))]
+        files = [file for name in file_names(DeltaTable(str(folder))) if (file := folder / name).exists()]
     except (DeltaError, OSError):
         return None
     return max(files, key=lambda file: (file.stat().st_mtime_ns, file.stat().st_size), default=None)

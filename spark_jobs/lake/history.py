@@ -27,6 +27,8 @@ from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.faults.strike import Scene, possible, strike
 from spark_jobs.lake.tables import Lake
 
+_LOOK_AGAIN_SECONDS = 0.1
+
 
 class Attempt:
     """One try of one job: its number, its journal, and the faults that may end it."""
@@ -121,9 +123,20 @@ class Attempt:
         self._waiting = self._plan.waiting()
         for fault in self._waiting:
             if fault.after is not None:
-                timer = threading.Timer(fault.after, self._strike, (fault, f"{fault.after:g} s after the start", None, None))
-                timer.daemon = True
-                timer.start()
+                self._strike_after(fault.after, fault)
+
+    def _strike_after(self, seconds: float, fault: Fault) -> None:
+        """At its time, or as soon as there is what it strikes."""
+
+        def now() -> None:
+            if possible(fault, self._scene):
+                self._strike(fault, f"{fault.after:g} s after the start", None, None)
+            else:
+                self._strike_after(_LOOK_AGAIN_SECONDS, fault)
+
+        timer = threading.Timer(seconds, now)
+        timer.daemon = True
+        timer.start()
 
     def _strike(self, fault: Fault, phase: str, batch: int | None, operator: str | None) -> None:
         if not possible(fault, self._scene) or not self._plan.take(fault, self.number):

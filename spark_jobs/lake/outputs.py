@@ -77,10 +77,10 @@ def app_of(operator: str, version: int) -> str:
     return f"{operator}/{version}"
 
 
-def numbers_of(operator: str, version: int, at: Instant, seed: Seed) -> dict[str, int]:
+def numbers_of(operator: str, version: int, batch: int, attempt: int, at: Instant, seed: Seed) -> dict[str, int]:
     """What a commit carries besides its step."""
     values = (at.sn, at.ts, seed.x, seed.ordinal)
-    numbers = (*values, _check_number(values))
+    numbers = (*values, _check_number((batch, attempt, *values)))
     return {f"{app_of(operator, version)}#{name}": value for name, value in zip(_NUMBERS, numbers, strict=True)}
 
 
@@ -100,7 +100,7 @@ def committed_of(handle: DeltaTable, operator: str, version: int) -> Committed |
     if place.step == 0:
         return None
     log_sn, watermark, x, ordinal, check = (handle.transaction_version(f"{app}#{name}") or 0 for name in _NUMBERS)
-    if check and check != _check_number((log_sn, watermark, x, ordinal)):
+    if check and check != _check_number((place.step, place.attempt, log_sn, watermark, x, ordinal)):
         raise CommitDamaged(
             f"{app}: the numbers in the commit of batch {place.step} do not fit their checksum: its file in the Delta log of "
             "complex_events was changed. Nothing was published. Restore the file, or detect into a new lake."

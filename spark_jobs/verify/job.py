@@ -22,6 +22,7 @@ from spark_jobs.errors import RepriseError
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.lake.outputs import open_outputs, output_of
 from spark_jobs.lake.scan import EventLog, open_log
+from spark_jobs.lake.seal import broken
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.runner import InlineRunner, Runner, Task, open_runner
@@ -205,6 +206,8 @@ class _Job:
 
     def _verified(self, version: Version) -> Verification:
         name = version.operator
+        if self.full:  # also where the reference run was made before: what it read then may have been changed since
+            _check_seals(self.chain.log)
         table = open_outputs(self.lake, self.chain.pipeline.output_schema)
         # One version of the table for both: a detection that goes on meanwhile must not look like a false positive.
         output = output_of(self.lake, table, name, version.number)
@@ -270,6 +273,12 @@ class _Job:
         note = f"{len(checks) - len(failed)} of {len(checks)} met"
         examples = [{"expectation": check.expectation, "detail": check.detail} for check in failed[:10]]
         return Finding("expectations", Verdict.INVALID if failed else Verdict.VALID, len(failed), examples, note)
+
+
+def _check_seals(log: EventLog) -> None:
+    for file in log.files:
+        if problem := broken(file.path):
+            raise RepriseError(f"{file.path}: {problem}")
 
 
 def _not_yet(known: Registry, pipeline: Pipeline, name: str) -> Version:

@@ -1,0 +1,87 @@
+"""Forty drills with faults drawn from a seed: real processes, real signals, no anomaly. `make campaign` runs 400."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.drills.campaign import Campaign, Result, plan_of, run_campaign, summary, upper_bound
+from spark_jobs.drills.campaign_report import summary_tables, write_campaign_report
+from spark_jobs.drills.processes import Program
+from spark_jobs.faults.catalogue import CATALOGUE, Group, Needs
+from tests.drills.browser import checked_offline
+
+SEED = 20
+
+
+def test_thirty_two_drills_without_spark_are_valid(tmp_path: Path) -> None:
+    found = run_campaign(Campaign(32, SEED, masters=("inline",), out=tmp_path / "campaign"))
+    assert found["verdicts"] == {"valid": 32, "invalid": 0, "unknown": 0}, found["failures"]
+    assert (found["leftovers"], found["anomalies"]) == (0, {})
+    assert found["fired"] == found["scheduled"]
+    kinds = {kind.name for kind in CATALOGUE.values() if kind.needs is Needs.NOTHING}
+    assert set(found["faults"]) == kinds, "every kind comes in turn"
+    assert 0 < found["replayed"] < found["processed"] / 4
+    assert found["anomaly_bound"] == pytest.approx(1 - 0.05 ** (1 / 32))
+    write_campaign_report(found, tmp_path / "campaign.html")
+    page = checked_offline(tmp_path / "campaign.html")
+    assert "32 drills" in page
+    assert "Nothing: every fault struck" in page
+    assert [row[1] for _, _, rows in summary_tables(found)[:1] for row in rows][0] == "32 of 32"
+
+
+def test_with_fencing_off_the_zombie_drill_turns_invalid_and_can_be_repeated(tmp_path: Path) -> None:
+    """The control: the same drill, whose driver publishes without looking whether it still may."""
+    import sys
+
+    number = next(n for n in range(1, 100) if [f.kind for f in plan_of(one(n), n).faults] == ["zombie"] and detects(n))
+    blind = Program((sys.executable, "-m", "tests.controls", "publish without fencing", "--"))
+    found = run_campaign(Campaign(5, SEED, number, ("inline",), out=tmp_path / "blind", start=blind))
+    assert found["verdicts"]["invalid"] == 1, found["results"]
+    assert found["runs"] == 1, "a campaign stops at the first invalid run"
+    (failure,) = found["failures"]
+    assert set(failure["anomalies"]) & {"no duplicates", "no false positives", "no false order"}
+    assert (Path(failure["evidence"]) / "report.html").exists()
+    assert f"--seed {SEED} --first {number} --runs 1" in failure["repeat"]
+    write_campaign_report(found, tmp_path / "campaign.html")
+    assert "broke what must hold" in checked_offline(tmp_path / "campaign.html")
+
+
+def one(number: int) -> Campaign:
+    return Campaign(1, SEED, number, masters=("inline",))
+
+
+def detects(number: int) -> bool:
+    (fault,) = plan_of(one(number), number).faults
+    return fault.phase in ("detect.started", "detect.matched", "detect.sequenced", "detect.written", "detect.saved")
+
+
+def test_the_same_seed_draws_the_same_plans_and_another_one_others() -> None:
+    def plans(seed: int) -> list[str]:
+        campaign = Campaign(40, seed)
+        return [str(plan_of(campaign, number)) for number in range(1, 41)]
+
+    assert plans(1) == plans(1)
+    assert plans(1) != plans(2)
+
+
+def test_the_bound_is_that_of_clopper_and_pearson() -> None:
+    assert upper_bound(0, 400) == pytest.approx(0.007461, abs=1e-5)
+    assert upper_bound(1, 100) == pytest.approx(0.046556, abs=1e-5)  # from tables
+    assert upper_bound(0, 0) is None
+    assert upper_bound(3, 3) == 1.0
+
+
+def test_unknown_runs_are_neither_valid_nor_anomalies() -> None:
+    runs = [Result(1, "p", "inline", [], "valid"), Result(2, "p", "inline", [], "unknown", why="a fault did not strike")]
+    found = summary(Campaign(2, 1), runs, 1.0)
+    assert found["anomaly_bound"] == upper_bound(0, 1)
+    assert [failure["number"] for failure in found["failures"]] == [2]
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_every_group_of_faults_is_drawn() -> None:
+    kinds = {fault.known.group for number in range(1, 60) for fault in plan_of(Campaign(1, 3), number).faults}
+    assert kinds == set(Group)

@@ -1,0 +1,164 @@
+"""Drills as people run them: plan files, refusals, time limits, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.drills.drill import Drill, check_drill, run_drill
+from spark_jobs.drills.processes import MARK, Program, leftovers
+from spark_jobs.errors import RepriseError
+from spark_jobs.faults.fault import parse_fault
+from spark_jobs.faults.plan import FaultPlan
+from spark_jobs.faults.script import World, draw, load_plan
+from spark_jobs.lake.tables import Lake
+from spark_jobs.verify.verdict import Verdict
+from tests.conftest import PIPELINE, small_log
+from tests.drills.browser import checked_offline
+from tests.test_cli import reprise
+
+WORLD = World(operators=("probing",), batches=5)
+
+
+def drill_of(tmp_path: Path, *faults: str, **more: object) -> Drill:
+    (tmp_path / "small.yaml").write_text(PIPELINE)
+    chosen = tuple(parse_fault(fault) for fault in faults)
+    landing = tmp_path / "landing"
+    if not landing.exists():
+        small_log(landing)
+    return Drill(tmp_path / "small.yaml", chosen, 2_000, 400, landing, tmp_path / "drill", "inline", **more)  # type: ignore[arg-type]
+
+
+def test_a_drill_with_faults_of_four_groups_is_valid_and_its_report_says_what_happened(tmp_path: Path) -> None:
+    drill = drill_of(
+        tmp_path, "kill_driver:detect.saved@3", "lose_answer:detect.saved@4", "flip_output:detect.finished@4", "deliver_twice:1"
+    )
+    outcome = run_drill(drill)
+    assert (outcome.verdict, outcome.why, outcome.leftovers) == (Verdict.VALID, "", [])
+    assert outcome.tries["detect"] == 2
+    page = checked_offline(tmp_path / "drill" / "report.html")
+    for said in (
+        "SIGKILL to the driver",
+        "delivered twice",
+        "Flip a bit",
+        "Healed",
+        "Nothing: the output can be used",
+        "Data Docs",
+    ):
+        assert said in page, said
+
+
+def test_a_drill_that_hangs_is_ended_at_its_time_limit_and_unknown(tmp_path: Path) -> None:
+    hang = Program((sys.executable, "-c", "import time; time.sleep(600)"))
+    outcome = run_drill(drill_of(tmp_path, "kill_driver:detect.saved@3", time_limit=1.0, start=hang))
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert "time limit of 1 s" in outcome.why
+
+
+def test_what_a_drill_leaves_running_is_found_and_ended() -> None:
+    environment = {**os.environ, MARK: "a-test"}
+    stray = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
+    try:
+        (found,) = leftovers("a-test", grace=0.2)
+        assert "sleep 600" in found
+        assert stray.wait(10) == -signal.SIGKILL
+    finally:
+        stray.kill()
+    assert leftovers("a-test") == []
+
+
+def test_ctrl_c_ends_a_drill_with_its_processes(tmp_path: Path) -> None:
+    drill = drill_of(tmp_path, "kill_driver:detect.saved@3")
+    mark = f"ctrl-c-{os.getpid()}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spark_jobs", "drill", str(drill.pipeline), "--out", str(drill.out), "--master", "inline"],
+        env={**os.environ, "REPRISE_TEST_MARK": mark},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while not (tmp_path / "drill" / "progress.log").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.wait(60)
+    mine = f"REPRISE_TEST_MARK={mark}".encode()
+    assert not [p for p in Path("/proc").glob("[0-9]*/environ") if os.access(p, os.R_OK) and mine in _bytes(p)]
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("faults: [kill_driver:detect.saved@3, {kind: lose_answer, phase: detect.saved, batch: 2, times: 2}]", ""),
+        ("random: {seed: 7, faults: 3}", ""),
+        ("faults: [kil_driver:detect.saved@3]", "did you mean 'kill_driver'"),
+        ("faults: [{kind: kill_driver, phase: detect.savd}]", "did you mean 'detect.saved'"),
+        ("faults: [{kind: kill_driver, phase: detect.saved, batch: 0}]", "faults.0.batch"),
+        ("faults: [{kind: kill_driver, phase: detect.saved, when: now}]", "when"),
+        ("fault: [kill_driver:detect.saved@3]", "fault: Extra inputs are not permitted"),
+        ("faults: []", "names no fault"),
+        ("just text", "top"),
+        ("faults: [", "is not YAML"),
+    ],
+)
+def test_a_plan_file_is_checked_before_anything_starts(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text(text)
+    if message:
+        with pytest.raises(RepriseError, match=message):
+            load_plan(file, WORLD)
+    else:
+        assert load_plan(file, WORLD)
+
+
+def test_the_example_plan_is_fit_to_be_used() -> None:
+    folder = Path(__file__).resolve().parents[2] / "examples" / "faults"
+    plans = [load_plan(file, WORLD) for file in sorted(folder.glob("*.yaml"))]
+    assert plans
+    assert all(plans)
+
+
+def test_a_drawn_plan_fits_its_world_and_follows_from_its_seed() -> None:
+    world = World(operators=("probing",), batches=3, spark=True)
+    for seed in range(200):
+        (fault,) = draw(seed, world)
+        assert draw(seed, world) == [fault]
+        check_drill_kind = fault.known
+        assert world.has(check_drill_kind)
+        assert fault.batch <= 3
+        assert parse_fault(str(fault)) == fault, "a fault is what it says"
+
+
+def test_a_drill_that_cannot_work_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(RepriseError, match="no operator 'probin'"):
+        check_drill(drill_of(tmp_path, "kill_driver:detect.saved@3:probin"))
+    with pytest.raises(RepriseError, match="needs Spark"):
+        run_drill(drill_of(tmp_path, "kill_worker:match.read@3"))
+    assert not (tmp_path / "drill").exists()
+
+
+def test_faults_are_armed_in_other_lakes_only_if_the_pipeline_file_says_so(tmp_path: Path, ingested: Path) -> None:
+    import shutil
+
+    shutil.copytree(ingested, tmp_path / "lake")
+    pipeline = tmp_path / "small.yaml"
+    pipeline.write_text(PIPELINE)
+    arm = ["arm", pipeline, "--lake", tmp_path / "lake", "--master", "inline", "--fault", "kill_driver:detect.saved@1"]
+    assert "not a drill's own lake" in reprise(*arm, code=2)
+    pipeline.write_text(PIPELINE + "allow_faults_in_any_lake: true\n")
+    assert "armed: kill_driver:detect.saved@1" in reprise(*arm)
+    pipeline.write_text(PIPELINE)
+    assert "not a drill's own lake" in reprise(*arm, code=2), "what was allowed once is not allowed for ever"
+    assert FaultPlan(Lake(tmp_path / "lake")).waiting() == [], "and what was armed then does not strike"
