@@ -18,4 +18,6 @@ def _of(module: str) -> Callable[[str], list[Bar]]:
     return run
 
 
-BENCHES: dict[str, Callable[[str], list[Bar]]] = {name: _of(name) for name in ("loop", "engine", "savepoints", "verification")}
+BENCHES: dict[str, Callable[[str], list[Bar]]] = {
+    name: _of(name) for name in ("loop", "engine", "savepoints", "verification", "drills")
+}

@@ -1,3 +1,3 @@
 """Reprise: row patterns in partitioned event logs on Spark, with recovery that is proven, not assumed."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

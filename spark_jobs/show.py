@@ -19,7 +19,7 @@ from spark_jobs.versions import registry
 
 Rows = tuple[list[str], list[list[Any]]]
 
-TABLES = ["savepoints", "matches", "versions", "history", "quarantine", "verdicts", "phases", "faults"]
+TABLES = ["savepoints", "matches", "versions", "history", "quarantine", "verdicts", "validations", "phases", "faults"]
 
 
 def rows_of(what: str, folder: Path | None, limit: int) -> Rows:
@@ -41,6 +41,7 @@ def rows_of(what: str, folder: Path | None, limit: int) -> Rows:
         "history": _history,
         "quarantine": _quarantine,
         "verdicts": _verdicts,
+        "validations": _validations,
     }[what](lake)
     return columns, rows[-limit:]
 
@@ -145,6 +146,12 @@ def _quarantine(lake: Lake) -> Rows:
 def _verdicts(lake: Lake) -> Rows:
     columns = ["at", "pipeline", "operator", "version", "verdict", "events", "matches", "reference_matches"]
     read = sorted(lake.read("verdicts").to_pylist(), key=lambda r: r["at"])
+    return columns, [[_time(r["at"]), *[r[c] for c in columns[1:]]] for r in read]
+
+
+def _validations(lake: Lake) -> Rows:
+    columns = ["at", "suite", "subject", "expectation", "met", "detail"]
+    read = sorted(lake.read("validations").to_pylist(), key=lambda r: r["at"])
     return columns, [[_time(r["at"]), *[r[c] for c in columns[1:]]] for r in read]
 
 

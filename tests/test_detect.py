@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.errors import RepriseError
+from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline, parse_pipeline
 from spark_jobs.runner import Runner
-from tests.conftest import PIPELINE, events_of, find, output
+from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in
 
 WINDOWED = """
   sliding:
@@ -205,3 +206,13 @@ def test_a_master_that_does_not_exist_is_a_sentence(pipeline: Pipeline, ingested
     lake = copy(ingested, tmp_path)
     said = reprise("detect", tmp_path / "small.yaml", "--lake", lake.root, "--master", "nonsense", code=2)
     assert "Spark did not start with master 'nonsense'" in said
+
+
+def test_with_fewer_windows_than_shards_a_savepoint_is_whole(lake: Lake, tmp_path: Path) -> None:
+    """The simulator found it: such a savepoint claimed shards that never were, and everything was replayed."""
+    text = PIPELINE.replace("    partition_by: key\n", "").replace("within: 5 min", "window: {count: 1000, slide: 1000}")
+    pipeline = parse_pipeline(text, "small.yaml")
+    take_in(pipeline, small_log(tmp_path / "landing", 900), lake)
+    find(pipeline, lake, batch_events=300)
+    find(pipeline, lake, batch_events=300)
+    assert [row for row in read_history(lake) if row["kind"] == "repair"] == []

@@ -20,7 +20,7 @@ from spark_jobs.errors import RepriseError
 
 def show(
     what: Annotated[
-        str, typer.Argument(help="savepoints, matches, versions, history, quarantine, verdicts, phases or faults.")
+        str, typer.Argument(help="savepoints, matches, versions, history, quarantine, verdicts, validations, phases, faults.")
     ],
     lake: Annotated[Path | None, typer.Option(help="The lake folder.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Rows at most, the last ones.")] = 20,
@@ -83,7 +83,7 @@ def explain(
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="Which bars to measure: loop, engine or savepoints.")],
+    name: Annotated[str, typer.Argument(help="Which bars to measure: loop, engine, savepoints, verification or drills.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per bar.")] = False,
     master: Master = LOCAL,
 ) -> None:

@@ -149,8 +149,7 @@ def campaign(
     chosen = replace(chosen, masters=tuple(master)) if master else chosen
     chosen = replace(chosen, pipelines=tuple(pipeline)) if pipeline else chosen
     simulated = _simulated(seed, simulate) if simulate else None
-    found = run_campaign(chosen, _tell_run)
-    found["simulated"] = simulated
+    found = run_campaign(chosen, _tell_run, simulated)
     write_campaign_report(found, Path(found["folder"]) / "campaign.html")
     for title, columns, rows in summary_tables(found):
         table(title, columns, rows)

@@ -135,8 +135,15 @@ def _fits(fault: Fault, others: Sequence[Fault]) -> bool:
     return not same_group and fault.name not in {other.name for other in others}
 
 
-def run_campaign(campaign: Campaign, tell: Callable[[Result], None] = lambda result: None) -> dict[str, Any]:
-    """Run until the first invalid one or to the end; the summary, which is also written beside the evidence."""
+def run_campaign(
+    campaign: Campaign,
+    tell: Callable[[Result], None] = lambda result: None,
+    simulated: dict[str, int] | None = None,
+) -> dict[str, Any]:
+    """Run until the first invalid one or to the end; the summary, which is also written beside the evidence.
+
+    `simulated` is what came of simulations before.
+    """
     folder = _new_folder(campaign)
     began = time.monotonic()
     results: list[Result] = []
@@ -148,9 +155,9 @@ def run_campaign(campaign: Campaign, tell: Callable[[Result], None] = lambda res
                 lines.write(json.dumps(asdict(result)) + "\n")
             if result.verdict == Verdict.INVALID:
                 break
-    found = summary(campaign, results, time.monotonic() - began)
-    (folder / "campaign.json").write_text(json.dumps({**found, "folder": str(folder)}))
-    return {**found, "folder": str(folder)}
+    found = {**summary(campaign, results, time.monotonic() - began), "folder": str(folder), "simulated": simulated}
+    (folder / "campaign.json").write_text(json.dumps(found))
+    return found
 
 
 def _new_folder(campaign: Campaign) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_jobs.errors import RepriseError, suggest
 from spark_jobs.faults.catalogue import CATALOGUE, Group, Kind, Needs
-from spark_jobs.faults.phases import DETECT_PHASES, PHASES, TASK_PHASES
+from spark_jobs.faults.phases import COMMITTED, DETECT_PHASES, PHASES, TASK_PHASES
 
 # Long enough that whoever waits for the process notices, short enough for a drill.
 STOPPED_SECONDS = 2.0
@@ -111,6 +111,8 @@ def check(fault: Fault) -> None:
         raise RepriseError(f"'{fault}': only phases of detection belong to an operator")
     if fault.shard is not None and fault.phase not in TASK_PHASES:
         raise RepriseError(f"'{fault}': only the tasks of shards have a shard: {', '.join(TASK_PHASES)}")
+    if fault.times > 1 and fault.phase in COMMITTED:
+        raise RepriseError(f"'{fault}': {fault.phase} of a batch is reached once, so a fault can strike there once")
     if not 1 <= fault.times <= MAX_TIMES or fault.batch < 1:
         raise RepriseError(f"'{fault}': batches count from 1, and a fault strikes 1 to {MAX_TIMES} times")
 

@@ -22,5 +22,7 @@ TRIM_PHASES = (
     "trim.committed",  # the table names it, and not the others any more
 )
 PHASES = (*INGEST_PHASES, *DETECT_PHASES, *TASK_PHASES, *TRIM_PHASES)
+# The phases after it: what has happened does not happen again, so each is reached once.
+COMMITTED = ("ingest.committed", "detect.published", "detect.finished", "trim.committed")
 # The phases right before the commit that counts.
 COMMITTING = ("detect.saved", "ingest.listed")

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.catalogue import CATALOGUE, Kind, Needs
 from spark_jobs.faults.fault import Fault, check, parse_fault
-from spark_jobs.faults.phases import INGEST_PHASES, TASK_PHASES, TRIM_PHASES
+from spark_jobs.faults.phases import COMMITTED, INGEST_PHASES, TASK_PHASES, TRIM_PHASES
 
 # A timed fault has to strike while somebody still runs: the start of Spark takes longer than this.
 _LATEST_SECONDS = 2
@@ -60,7 +60,7 @@ def load_plan(file: Path, world: World) -> list[Fault]:
     except yaml.YAMLError as error:
         raise RepriseError(f"{file} is not YAML: {str(error).splitlines()[0]}. Nothing was started.") from None
     except ValidationError as error:
-        first = error.errors()[0]
+        first = max(error.errors(), key=lambda one: len(one["loc"]))  # an entry is no text, but that is not what is wrong
         place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("str", "FaultEntry")))
         raise RepriseError(f"{file}, {place or 'top'}: {first['msg']}. Nothing was started.") from None
     faults = [parse_fault(entry) if isinstance(entry, str) else _checked(entry.fault()) for entry in plan.faults]
@@ -110,10 +110,11 @@ def draw(seed: int, world: World, count: int = 1, kinds: Sequence[str] | None = 
 def _drawn(drawn: random.Random, kind: Kind, world: World) -> Fault:
     if not kind.phases:
         return Fault(kind.name, batch=drawn.randint(1, 3))
-    times = 2 if kind.name.startswith("kill_") and drawn.random() < 0.25 else 1
+    twice = kind.name.startswith("kill_") and drawn.random() < 0.25
     if kind.timed and world.spark and drawn.random() < 0.2:
         return Fault(kind.name, after=drawn.randint(0, 10 * _LATEST_SECONDS) / 10)
     phase = drawn.choice([phase for phase in kind.phases if phase not in TRIM_PHASES])
+    times = 2 if twice and phase not in COMMITTED else 1
     if phase in INGEST_PHASES:
         return Fault(kind.name, phase, 1, times=times)
     operator = drawn.choice(world.operators) if len(world.operators) > 1 else None

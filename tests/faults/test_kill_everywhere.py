@@ -187,6 +187,7 @@ def test_faults_are_refused_outside_a_drills_own_lake(ingested: Path, tmp_path: 
         ("lose_answer:detect.started@3", "cannot strike there"),
         ("kill_driver:detect.saved@3*0", "names no number of times"),
         ("kill_driver:detect.saved@3*99", "1 to 20 times"),
+        ("kill_driver:detect.published@3*2", "is reached once"),
         ("kill_driver:99s", "at most 60 s"),
         ("zombie:2s", "at a phase, not at a time"),
         ("deliver_twice:detect.saved@3", "before it is ingested"),
