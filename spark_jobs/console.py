@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -23,8 +24,12 @@ PROGRESS_FILE = "REPRISE_PROGRESS"
 WITH_PARENT = "REPRISE_WITH_PARENT"
 
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
 def say(line: str) -> None:
     """One line of progress, on the screen or, under a drill, in its progress file."""
+    line = " ".join(_COLOURS.sub("", line).split())  # an error of somebody else may have lines and colours
     target = os.environ.get(PROGRESS_FILE)
     if target:
         with Path(target).open("a", encoding="utf-8") as file:

@@ -135,6 +135,13 @@ def _missed(lake: Lake) -> list[str]:
     return sorted(missed)
 
 
+def reasons(facts: dict[str, Any]) -> list[str]:
+    """Why a verdict is not valid: every finding that is not, and which fault did not strike."""
+    bad = [f for o in facts["operators"] for f in o["findings"] if f["verdict"] != "valid"]
+    found = dict.fromkeys(f"{f['property']}: {f['note'] or f['count']}" for f in bad)
+    return [*found, *(f"did not strike: {fault}" for fault in facts["missed"])]
+
+
 def _said(history: list[dict[str, Any]], kind: str) -> list[str]:
     return list(dict.fromkeys(row["name"] for row in history if row["kind"] == kind))
 
@@ -151,7 +158,9 @@ def _next_steps(operators: list[dict[str, Any]]) -> list[str]:
     for operator in operators:
         bad = [finding for finding in operator["findings"] if finding["verdict"] != "valid"]
         name = operator["operator"]
-        if any(finding["verdict"] == "invalid" for finding in bad):
+        if not any(finding["verdict"] == "invalid" for finding in operator["tiles"]) and operator["verdict"] == "invalid":
+            steps.append("The output is right, but something that was broken went unnoticed: see the evidence, find out why.")
+        elif any(finding["verdict"] == "invalid" for finding in bad):
             steps.append(
                 f"Do not use the output of {name} from the first offender below on. Detect into a new lake and compare; keep "
                 "this folder, it is the evidence."

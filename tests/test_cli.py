@@ -104,6 +104,8 @@ def test_what_cannot_be_read_is_unknown_and_never_a_stack_trace(file: Path, tmp_
         (["drill", "FILE", "--fault", "kill_task:detect.saved@3"], "needs an Airflow"),
         (["drill", "FILE", "--fault", "kill_driver:trim.written@1"], "a drill does not trim"),
         (["drill", "FILE", "--plan", "nowhere.yaml"], "does not exist"),
+        (["drill", "FILE", "--fault", " "], "names no fault"),
+        (["arm", "FILE", "--lake", "L", "--seed", "abc"], "takes a whole number"),
         (["drill", "FILE", "--fault", "kill_driver:detect.savd@3"], "did you mean 'detect.saved'"),
         (["drill", "FILE", "--fault", "kill_driver:detect.saved@3:probin"], "did you mean 'probing'"),
         (["drill", "FILE", "--fault", "kill_driver:ingest.staged@1:probing"], "only phases of detection belong to an operator"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from dataclasses import replace
@@ -22,6 +23,7 @@ from spark_jobs.commands.common import (
     existing,
 )
 from spark_jobs.console import OUT, say, table
+from spark_jobs.errors import RepriseError
 
 if TYPE_CHECKING:
     from spark_jobs.drills.campaign import Result
@@ -188,6 +190,8 @@ def arm(
     from spark_jobs.pipeline import load_pipeline
 
     loaded, target = load_pipeline(pipeline), Lake(lake)
+    if seed and not re.fullmatch(r"-?[0-9]+", seed):
+        raise RepriseError(f"--seed takes a whole number, not '{seed}'. Nothing was armed.")
     drawn = int(seed) if seed else None
     faults = _faults(fault, Path(plan) if plan else None, drawn, loaded, batches, master)
     for one in faults:
@@ -202,6 +206,8 @@ def arm(
     for one in faults:
         armed.arm(one)
         say(f"armed: {one}: {one.known.breaks}")
+    if armed.why == BY_PIPELINE:
+        say(f"to disarm, remove the folder {armed.folder}")
 
 
 def deliver(
@@ -264,7 +270,7 @@ def _faults(
 ) -> list[Fault]:
     """All faults that were asked for, in whatever form."""
     from spark_jobs.drills.cluster import CLUSTER
-    from spark_jobs.faults.fault import parse_fault
+    from spark_jobs.faults.fault import FORM, parse_fault
     from spark_jobs.faults.script import World, draw, load_plan
 
     cluster = master == CLUSTER or master.startswith("spark://")
@@ -278,6 +284,8 @@ def _faults(
     faults = [parse_fault(text) for one in texts or [] for text in one.split(",") if text.strip()]
     faults += load_plan(plan, world) if plan else []
     faults += draw(seed, world) if seed is not None else []
+    if texts and not faults:
+        raise RepriseError(f"--fault names no fault; write {FORM}, or leave it out for {DEFAULT_FAULT}. Nothing was started.")
     return faults or [parse_fault(DEFAULT_FAULT)]
 
 
@@ -308,6 +316,7 @@ def _tell_run(result: Result) -> None:
 
 def _show_progress(line: str) -> None:
     at, _, text = line.partition(" ")
+    at, text = (at, text) if re.fullmatch(r"[0-9.]+", at) else (str(time.time()), line)
     colour = "red" if text.startswith(("fault", "error")) else "green" if "resumes" in text or "valid" in text else ""
     shown = f"[{colour}]{escape(text)}[/{colour}]" if colour else escape(text)
     OUT.print(f"[dim]{time.strftime('%H:%M:%S', time.localtime(float(at)))}[/dim] {shown}")
@@ -315,11 +324,15 @@ def _show_progress(line: str) -> None:
 
 def _finish(outcome: Outcome) -> None:
     """The small table at the end, from the facts that the report step has written."""
-    from spark_jobs.report import summary_rows
+    from spark_jobs.report import reasons, summary_rows
 
     if outcome.facts:
         for title, columns, rows in summary_rows(outcome.facts):
             table(title, columns, rows)
+        for reason in reasons(outcome.facts):
+            OUT.print(f"[yellow]{escape(reason)}[/yellow]")
+        if not any(operator["matches"] for operator in outcome.facts["operators"]):
+            OUT.print("[yellow]no complex event was there to be lost: drill with more events, or another pipeline[/yellow]")
         OUT.print(f"report: {outcome.folder}/report.html")
     if outcome.why:
         OUT.print(f"[red]{escape(outcome.why)}[/red]")

@@ -36,7 +36,7 @@ from spark_jobs.ingest import ingest
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import load_pipeline
-from spark_jobs.report import gather, write_report
+from spark_jobs.report import gather, reasons, write_report
 from spark_jobs.runner import INLINE, InlineRunner
 from spark_jobs.verify.expectations import Suite
 from spark_jobs.verify.job import open_suites
@@ -284,7 +284,7 @@ class _Field:
             master=run.master,
             faults=[str(fault) for fault in run.faults],
             verdict=verdict.value,
-            why=why or _why(facts),
+            why=why or ("; ".join(reasons(facts)) if facts else ""),
             scheduled=dict(Counter(fault.kind for fault in plan.armed())),
             fired=dict(Counter(fault.kind for fault in plan.fired())),
             anomalies=_anomalies(facts),
@@ -305,13 +305,6 @@ def _command(campaign: Campaign, number: int) -> str:
     own = campaign.pipelines != Campaign(1, 1).pipelines
     pipelines = "".join(f" --pipeline '{pipeline}'" for pipeline in campaign.pipelines) if own else ""
     return f"reprise campaign --seed {campaign.seed} --first {number} --runs 1{masters}{pipelines}"
-
-
-def _why(facts: dict[str, Any] | None) -> str:
-    if not facts:
-        return ""
-    bad = [f for o in facts["operators"] for f in o["findings"] if f["verdict"] != Verdict.VALID]
-    return "; ".join(dict.fromkeys(f"{f['property']}: {f['note'] or f['count']}" for f in bad))
 
 
 def _anomalies(facts: dict[str, Any] | None) -> dict[str, int]:

@@ -67,6 +67,8 @@ def check_drill(drill: Drill) -> None:
             raise RepriseError(f"'{fault}': a drill does not trim")
     if drill.landing is not None and not drill.landing.is_dir():
         raise RepriseError(f"landing folder {drill.landing} does not exist")
+    if drill.landing is not None and not any(file.is_file() for file in drill.landing.rglob("*")):
+        raise RepriseError(f"landing folder {drill.landing} holds no file. Nothing was started.")
 
 
 def run_drill(drill: Drill, show: Callable[[str], None] = lambda line: None) -> Outcome:
@@ -90,9 +92,12 @@ def run_drill(drill: Drill, show: Callable[[str], None] = lambda line: None) -> 
 
 def _new_folder(drill: Drill) -> Path:
     folder = drill.out or DRILLS / time.strftime("%Y%m%d-%H%M%S")
-    if folder.exists() and any(folder.iterdir()):
+    if folder.is_dir() and any(folder.iterdir()):
         raise RepriseError(f"{folder} is not empty; a drill needs a folder of its own")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RepriseError(f"the folder of the drill cannot be made: {error}. Nothing was started.") from None
     return folder.resolve()
 
 

@@ -81,9 +81,9 @@ class Work:
         """Show what was appended to the progress file."""
         with self._progress.open(encoding="utf-8") as progress:
             progress.seek(self._shown)
-            for line in iter(progress.readline, ""):
+            while (line := progress.readline()).endswith("\n"):  # one without its end is still being written
                 self._show(line.rstrip("\n"))
-            self._shown = progress.tell()
+                self._shown = progress.tell()
 
     def _tell(self, text: str) -> None:
         with self._progress.open("a", encoding="utf-8") as file:

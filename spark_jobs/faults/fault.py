@@ -44,7 +44,7 @@ class Fault:
         elif self.phase:
             where = f":{self.phase}@{self.batch}" + (f":{self.operator}" if self.operator else "")
         else:
-            where = f":{self.batch}"
+            where = "" if self.kind in CATALOGUE and self.known.phases else f":{self.batch}"
         shard = f"/{self.shard}" if self.shard is not None else ""
         return f"{self.kind}{where}{shard}" + (f"*{self.times}" if self.times > 1 else "")
 

@@ -42,9 +42,11 @@ def spoil(fault: Fault, lake: Lake, landing: Path, held: Path, time_column: str,
             for file in _own_files(partition):
                 _deliver_again(file, numbered=numbered)
         case "deliver_late":
+            _check_several(fault, partitions)
             _hold(partition, landing, held)
         case "deliver_out_of_order":
-            early = partitions[: max(1, len(partitions) // 2)]
+            _check_several(fault, partitions)
+            early = partitions[: len(partitions) // 2]
             for one in early:
                 _hold(one, landing, held)
             name = f"{len(early)} of {len(partitions)} partitions"
@@ -71,6 +73,11 @@ def deliver_late(landing: Path, held: Path) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(file, target)
     return len(files)
+
+
+def _check_several(fault: Fault, partitions: list[Path]) -> None:
+    if len(partitions) < 2:
+        raise RepriseError(f"'{fault}' needs two partitions or more, so that one can come after another; there is one.")
 
 
 def _inner(fault: Fault, partitions: list[Path]) -> Path:

@@ -57,6 +57,8 @@ def load_plan(file: Path, world: World) -> list[Fault]:
         plan = PlanFile.model_validate(document)
     except FileNotFoundError:
         raise RepriseError(f"fault plan {file} does not exist. Nothing was started.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RepriseError(f"fault plan {file} cannot be read: {error}. Nothing was started.") from None
     except yaml.YAMLError as error:
         raise RepriseError(f"{file} is not YAML: {str(error).splitlines()[0]}. Nothing was started.") from None
     except ValidationError as error:

@@ -92,8 +92,8 @@ class Attempt:
 
     def spoil(self, fault: Fault, do: Callable[[Fault], str]) -> None:
         """An input fault: done to the files rather than to this process."""
+        what = do(fault)
         if self._plan.take(fault, self.number):
-            what = do(fault)
             self.record("fault", fault.kind, phase="the input", fault=str(fault), partition=what)
             self.say(f"fault: {fault.known.breaks}: {what}")
 

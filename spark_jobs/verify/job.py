@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -187,7 +188,8 @@ class _Job:
         except Exception as error:
             readable = not isinstance(error, (pa.ArrowException, OSError, DeltaError, RepriseError))
             why = f"the comparison failed: {type(error).__name__}" if readable else "a table or file could not be read"
-            finding = Finding("readable", Verdict.UNKNOWN, 1, note=f"{why}: {_first_line(error)}")
+            said = _first_line(error) if isinstance(error, RepriseError) else f"{why}: {_first_line(error)}"
+            finding = Finding("readable", Verdict.UNKNOWN, 1, note=said)
             done = Verification(name, version.number if version else 0, Verdict.UNKNOWN, 0, 0, 0, [finding])
         return replace(done, seconds=round(time.perf_counter() - started, 3))
 
@@ -206,6 +208,7 @@ class _Job:
 
     def _verified(self, version: Version) -> Verification:
         name = version.operator
+        _check_there(self.chain.log)
         if self.full:  # also where the reference run was made before: what it read then may have been changed since
             _check_seals(self.chain.log)
         table = open_outputs(self.lake, self.chain.pipeline.output_schema)
@@ -273,6 +276,13 @@ class _Job:
         note = f"{len(checks) - len(failed)} of {len(checks)} met"
         examples = [{"expectation": check.expectation, "detail": check.detail} for check in failed[:10]]
         return Finding("expectations", Verdict.INVALID if failed else Verdict.VALID, len(failed), examples, note)
+
+
+def _check_there(log: EventLog) -> None:
+    """Also what the reference run has no need to read any more: a lake without its log can be recovered from nothing."""
+    gone = [file.path for file in log.files if not Path(file.path).exists()]
+    if gone:
+        raise RepriseError(f"{len(gone)} of {len(log.files)} files of the event log are gone: {gone[0]}")
 
 
 def _check_seals(log: EventLog) -> None:

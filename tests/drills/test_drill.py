@@ -54,6 +54,22 @@ def test_a_drill_with_faults_of_four_groups_is_valid_and_its_report_says_what_ha
         assert said in page, said
 
 
+def test_an_error_of_many_lines_is_shown_and_a_read_only_table_is_survived(tmp_path: Path) -> None:
+    """delta-rs says it in several lines and in colours; the drill goes on showing what happens."""
+    lines: list[str] = []
+    outcome = run_drill(drill_of(tmp_path, "read_only:detect.saved@2"), lines.append)
+    assert outcome.verdict is Verdict.VALID, outcome
+    assert all(line.partition(" ")[0].replace(".", "").isdigit() for line in lines)
+    assert any("healed: made the folders of the tables writable" in line for line in lines)
+
+
+def test_a_fault_that_the_input_has_no_place_for_ends_the_drill_unknown(tmp_path: Path) -> None:
+    outcome = run_drill(drill_of(tmp_path, "drop_partition:1"))
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert "step deliver ended with exit code 2" in outcome.why
+    assert "no source has three hours" in (tmp_path / "drill" / "drill.log").read_text()
+
+
 def test_a_drill_that_hangs_is_ended_at_its_time_limit_and_unknown(tmp_path: Path) -> None:
     hang = Program((sys.executable, "-c", "import time; time.sleep(600)"))
     outcome = run_drill(drill_of(tmp_path, "kill_driver:detect.saved@3", time_limit=1.0, start=hang))
@@ -109,13 +125,14 @@ def _bytes(path: Path) -> bytes:
         ("faults: [{kind: kill_driver, phase: detect.saved, when: now}]", "when"),
         ("fault: [kill_driver:detect.saved@3]", "fault: Extra inputs are not permitted"),
         ("faults: []", "names no fault"),
+        ("\udcff", "cannot be read"),
         ("just text", "top"),
         ("faults: [", "is not YAML"),
     ],
 )
 def test_a_plan_file_is_checked_before_anything_starts(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "plan.yaml"
-    file.write_text(text)
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
     if message:
         with pytest.raises(RepriseError, match=message):
             load_plan(file, WORLD)

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.pipeline import Pipeline, parse_pipeline
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
-from tests.conftest import PIPELINE, find
+from tests.conftest import PIPELINE, find, take_in
 
 # Measures of one operator are NULL in the rows of the others; some have the names of the engine's own columns.
 TWO = """
@@ -39,3 +39,16 @@ def test_operators_with_different_measures_are_valid_together(ingested: Path, tm
     assert done["both"].matches > done["probing"].matches > done["none"].matches == 0
     rows = [row for row in lake.read("complex_events").to_pylist() if row["operator"] == "both"]
     assert {row["first_sn"] == row["sns"][0] for row in rows if row["symbols"] == ["A"]} == {True}
+
+
+def test_a_log_that_is_gone_is_not_valid_even_where_nothing_of_it_has_to_be_read(
+    pipeline: Pipeline, landing: Path, lake: Lake
+) -> None:
+    take_in(pipeline, landing, lake)
+    find(pipeline, lake)
+    assert verify(pipeline, lake)[0].verdict is Verdict.VALID
+    for file in Path(lake.path("event_log")).glob("bucket=*/*.parquet"):
+        file.unlink()
+    (again,) = verify(pipeline, lake)
+    assert again.verdict is Verdict.UNKNOWN
+    assert "files of the event log are gone" in again.findings[0].note
