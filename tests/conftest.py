@@ -34,6 +34,14 @@ operators:
 """
 
 
+# Files that take minutes begin first, so that at the end no worker waits for one of them.
+SLOW = ("test_campaign_spark", "test_catalogue", "test_up", "test_dags", "test_campaign", "test_simulator_random", "test_graph")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
+
+
 @pytest.fixture
 def pipeline() -> Pipeline:
     return parse_pipeline(PIPELINE, "small.yaml")

@@ -10,7 +10,7 @@ from spark_jobs.drills.campaign import Campaign, run_campaign
 def test_eight_drills_through_spark_are_valid(tmp_path: Path) -> None:
     examples = Path(__file__).resolve().parents[2] / "examples"
     pipelines = (examples / "card_probing.yaml", examples / "rising_run.yaml")
-    found = run_campaign(Campaign(8, 7, 1, ("local[2]", "cluster"), pipelines, tmp_path / "campaign"))
+    found = run_campaign(Campaign(8, 7, 1, ("local[2]", "cluster"), pipelines, tmp_path / "campaign", parallel=2))
     assert found["verdicts"] == {"valid": 8, "invalid": 0, "unknown": 0}, found["failures"]
     assert found["fired"] == found["scheduled"]
     assert found["leftovers"] == 0

@@ -66,10 +66,9 @@ LOCAL = [
     "stop_jvm:detect.matched@2",
     "kill_worker:match.read@2/1*2",
     "stop_worker:match.written@2/0",
-    "kill_group:detect.saved@2",
     "kill_jvm:1.5s",
 ]
-CLUSTER = ["kill_executor:match.read@2/0", "stop_executor:match.written@3/1", "kill_driver:detect.saved@2"]
+CLUSTER = ["kill_executor:match.read@2/0", "stop_executor:match.written@3/1"]
 # In a running Airflow: tests/test_up.py.
 AIRFLOW = {"kill_task", "stop_task"}
 
