@@ -15,6 +15,9 @@ from spark_jobs.errors import RepriseError
 
 CLUSTER = "cluster"
 WORKERS = 2
+# As many drivers have room at the same time, each with a core of every worker: one that hangs keeps its executors, and its
+# retry needs some too.
+DRIVERS = 3
 START_SECONDS = 60
 # The processes schedule and supervise, they hold no data.
 _MEMORY = "256m"
@@ -40,7 +43,7 @@ def local_cluster(folder: Path) -> Iterator[str]:
         url = _awaited(master, r"Starting Spark master at (spark://\S+)", 1, processes)
         for number in range(1, WORKERS + 1):
             worker = ["worker.Worker", url, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-            worker += ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"worker-{number}")]
+            worker += ["--cores", str(DRIVERS), "--memory", f"{DRIVERS}g", "--work-dir", str(folder / f"worker-{number}")]
             processes.append(_started(folder, folder / f"worker-{number}.log", *worker))
         _awaited(master, r"(Registering worker)", WORKERS, processes)
         yield url
@@ -59,6 +62,7 @@ def _started(folder: Path, log: Path, main: str, *arguments: str) -> subprocess.
         "SPARK_DAEMON_MEMORY": _MEMORY,
         "SPARK_DAEMON_JAVA_OPTS": options,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_MASTER_OPTS": f"-Dspark.deploy.defaultCores={WORKERS}",
         "SPARK_LOCAL_DIRS": str(folder),
         "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData",
     }

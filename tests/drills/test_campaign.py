@@ -18,8 +18,9 @@ from tests.drills.browser import checked_offline
 SEED = 20
 
 
+@pytest.mark.timeout(900)  # minutes on a busy machine
 def test_thirty_two_drills_without_spark_are_valid(tmp_path: Path) -> None:
-    found = run_campaign(Campaign(32, SEED, masters=("inline",), out=tmp_path / "campaign"))
+    found = run_campaign(Campaign(32, SEED, masters=("inline",), out=tmp_path / "campaign", parallel=2))
     assert found["verdicts"] == {"valid": 32, "invalid": 0, "unknown": 0}, found["failures"]
     assert (found["leftovers"], found["anomalies"]) == (0, {})
     assert found["fired"] == found["scheduled"]

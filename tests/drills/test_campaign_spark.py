@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from spark_jobs.drills.campaign import Campaign, run_campaign
 
 
+@pytest.mark.timeout(900)  # minutes on a busy machine
 def test_eight_drills_through_spark_are_valid(tmp_path: Path) -> None:
     examples = Path(__file__).resolve().parents[2] / "examples"
     pipelines = (examples / "card_probing.yaml", examples / "rising_run.yaml")
