@@ -231,7 +231,7 @@ def test_a_base_that_was_found_damaged_is_none(lake: Lake, pipeline: Pipeline) -
     file.write_bytes(b"x" * size)
     (full,) = verify(pipeline, lake, full=True)
     assert full.verdict is Verdict.UNKNOWN
-    assert "could not be read" in notes(full)
+    assert "do not fit the checksum in its name" in notes(full)
 
 
 def test_after_an_invalid_verdict_on_everything_nobody_goes_on_from_an_older_one(lake: Lake, pipeline: Pipeline) -> None:
