@@ -6,11 +6,11 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from spark_jobs.drills.processes import awaited
 from spark_jobs.errors import RepriseError
 
 CLUSTER = "cluster"
@@ -73,14 +73,13 @@ def _started(folder: Path, log: Path, main: str, *arguments: str) -> subprocess.
 
 def _awaited(log: Path, pattern: str, times: int, processes: list[subprocess.Popen[bytes]]) -> str:
     """Until the log says it so often; what it says first."""
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        found = re.findall(pattern, log.read_text(errors="replace"))
-        if len(found) >= times:
-            return str(found[0])
-        if any(process.poll() is not None for process in processes):
-            break
-        time.sleep(0.05)
+
+    def said() -> list[str]:
+        return re.findall(pattern, log.read_text(errors="replace"))
+
+    awaited(lambda: len(said()) >= times or any(process.poll() is not None for process in processes), START_SECONDS)
+    if len(said()) >= times:
+        return said()[0]
     raise RepriseError(f"the Spark cluster did not start within {START_SECONDS} s; its messages are in {log.parent}")
 
 

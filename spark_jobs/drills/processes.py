@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MARK = "REPRISE_DRILL"
 # Orphans of a killed driver notice by themselves, a JVM within a second or two.
 GRACE_SECONDS = 20.0
+# A look costs a millisecond or two, and nobody notices a twentieth of a second.
+_ASK_AGAIN_SECONDS = 0.05
 
 
 class TimeLimit(Exception):
@@ -104,26 +107,33 @@ def finish(process: Process, deadline: float, look: Callable[[], None], what: st
 
 
 def _kill_group(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+
+
+def awaited(holds: Callable[[], bool], seconds: float) -> bool:
+    """Wait until something holds that others bring about; False if it does not in time.
+
+    It is asked for again and again: of other people's processes and of what they write to a log, nobody is told.
+    """
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_ASK_AGAIN_SECONDS)
+    return True
 
 
 def leftovers(mark: str, grace: float = GRACE_SECONDS) -> list[str]:
     """What still runs of a drill after a moment to end by itself; it is ended now."""
-    deadline = time.monotonic() + grace
-    while found := list(_marked(mark)):
-        if time.monotonic() > deadline:
-            names = [f"{pid} {_command(pid)}" for pid in found]
-            for pid in found:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            return names
-        time.sleep(0.05)
-    return []
+    if awaited(lambda: not any(_marked(mark)), grace):
+        return []
+    found = list(_marked(mark))
+    names = [f"{pid} {_command(pid)}" for pid in found]
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return names
 
 
 def _marked(mark: str) -> Iterator[int]:

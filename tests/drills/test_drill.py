@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spark_jobs.drills.drill import Drill, check_drill, run_drill
-from spark_jobs.drills.processes import MARK, Program, leftovers
+from spark_jobs.drills.processes import MARK, Program, awaited, leftovers
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.fault import parse_fault
 from spark_jobs.faults.plan import FaultPlan
@@ -32,7 +32,8 @@ def drill_of(tmp_path: Path, *faults: str, **more: object) -> Drill:
     landing = tmp_path / "landing"
     if not landing.exists():
         small_log(landing)
-    return Drill(tmp_path / "small.yaml", chosen, 2_000, 400, landing, tmp_path / "drill", "inline", **more)  # type: ignore[arg-type]
+    drill = Drill(tmp_path / "small.yaml", chosen, 2_000, 400, landing, tmp_path / "drill", "inline")
+    return replace(drill, **more)
 
 
 def test_a_drill_with_faults_of_four_groups_is_valid_and_its_report_says_what_happened(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_fault_that_the_input_has_no_place_for_ends_the_drill_unknown(tmp_path
 
 
 def test_a_drill_that_hangs_is_ended_at_its_time_limit_and_unknown(tmp_path: Path) -> None:
-    hang = Program((sys.executable, "-c", "import time; time.sleep(600)"))
+    hang = Program((sys.executable, "-c", "import signal; signal.pause()"))  # until somebody ends it
     outcome = run_drill(drill_of(tmp_path, "kill_driver:detect.saved@3", time_limit=1.0, start=hang))
     assert outcome.verdict is Verdict.UNKNOWN
     assert "time limit of 1 s" in outcome.why
@@ -98,9 +99,7 @@ def test_ctrl_c_ends_a_drill_with_its_processes(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while not (tmp_path / "drill" / "progress.log").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
+    assert awaited((tmp_path / "drill" / "progress.log").exists, 60)
     process.send_signal(signal.SIGINT)
     process.wait(60)
     mine = f"REPRISE_TEST_MARK={mark}".encode()
