@@ -70,7 +70,8 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
 def _phase(payload: dict[str, Any], name: str) -> None:
     """A moment inside a task, where a drill has armed a fault for one."""
     if payload["faults"]:
-        Attempt.joined(payload["faults"], say).phase(name, payload["batch"], payload["operator"], shard=payload["shard"])
+        with Attempt.joined(payload["faults"], say) as attempt:
+            attempt.phase(name, payload["batch"], payload["operator"], shard=payload["shard"])
 
 
 # What a shard reads

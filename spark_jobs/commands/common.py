@@ -49,6 +49,7 @@ def open_job(pipeline: Path, lake: Path, master: str, name: str) -> Iterator[Job
 
     loaded, target = load_pipeline(pipeline), Lake(lake)
     attempt = Attempt(target, name, say)
+    attempt.start_clocks()
     ended = "error"
     try:
         with open_runner(master, target, name) as runner:

@@ -113,13 +113,12 @@ def drill(
     Faults are listed by [bold]reprise show faults[/bold], phases by [bold]reprise show phases[/bold]. The exit code is the
     verdict's: 0 valid, 1 invalid, 2 unknown.
     """
-    from spark_jobs.drills.drill import Drill, check_drill, run_drill
+    from spark_jobs.drills.drill import Drill, run_drill
     from spark_jobs.pipeline import load_pipeline
 
     batches = 1 if landing else max(1, events // batch_events)
     faults = _faults(fault, plan, seed, load_pipeline(pipeline), batches, master)
     chosen = Drill(pipeline, tuple(faults), events, batch_events, landing, out, master, airflow, time_limit)
-    check_drill(chosen)
     OUT.print(f"[bold]Recovery drill[/bold] of {pipeline}: {', '.join(map(str, faults))}")
     outcome = run_drill(chosen, _show_progress)
     _finish(outcome)

@@ -22,30 +22,27 @@ from typing import Any
 
 from spark_jobs.drills.cluster import CLUSTER, master_for
 from spark_jobs.drills.judge import judge
-from spark_jobs.drills.processes import ROOT, Program, Start, TimeLimit, Warm
-from spark_jobs.drills.steps import drill_steps
-from spark_jobs.drills.work import Work
+from spark_jobs.drills.processes import ROOT, Program, Start, Warm
+from spark_jobs.drills.trial import Conditions, Ground, Trial, prepare, run_trial
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.catalogue import CATALOGUE, Group, Needs
 from spark_jobs.faults.fault import Fault
-from spark_jobs.faults.phases import INGEST_PHASES
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.faults.script import World, draw
-from spark_jobs.generate import Recipe, generate
-from spark_jobs.ingest import ingest
-from spark_jobs.lake.history import Attempt
+from spark_jobs.generate import Recipe
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import load_pipeline
+from spark_jobs.pipeline import Pipeline, load_pipeline
 from spark_jobs.report import gather, reasons, write_report
-from spark_jobs.runner import INLINE, InlineRunner
+from spark_jobs.runner import INLINE
 from spark_jobs.verify.expectations import Suite
-from spark_jobs.verify.job import open_suites
+from spark_jobs.verify.job import Verification, open_suites
 from spark_jobs.verify.verdict import Verdict, worst
 
 CAMPAIGNS = ROOT / ".local" / "campaigns"
 PIPELINES = ("card_probing", "fraud_waves", "kill_chain", "rising_run", "v_shape")
 # Small enough that a run takes seconds, large enough for six batches of every operator and eight partitions.
-EVENTS, BATCH_EVENTS, KEYS, RATE = 6_000, 1_000, 20, 0.5
+EVENTS, BATCH_EVENTS = 6_000, 1_000
+RECIPE = Recipe(EVENTS, keys=20, rate=0.5)
 # The last batch may be missing where the input loses a partition.
 BATCHES = EVENTS // BATCH_EVENTS - 1
 RUN_SECONDS = 240.0
@@ -168,22 +165,6 @@ def _new_folder(campaign: Campaign) -> Path:
     return folder.resolve()
 
 
-@dataclass(frozen=True)
-class Ground:
-    """What runs of one pipeline start from: landing files, and a lake with all of them ingested."""
-
-    pipeline: Path
-    given: Path
-    lake: Path
-
-
-def prepare(pipeline: Path, folder: Path) -> Ground:
-    given, lake = folder / "given", folder / "lake"
-    generate(Recipe(EVENTS, keys=KEYS, rate=RATE), given)
-    ingest(load_pipeline(pipeline), given, Lake(lake), InlineRunner(), Attempt(Lake(lake), "ingest"))
-    return Ground(pipeline, given, lake)
-
-
 class _Field:
     """What all runs share: prepared lakes, a cluster, a process of suites, warm processes."""
 
@@ -198,7 +179,7 @@ class _Field:
     def __enter__(self) -> _Field:
         self._suite: Suite = self._stack.enter_context(open_suites())
         for pipeline in self.campaign.pipelines:
-            self._grounds[pipeline] = prepare(pipeline, self.folder / "grounds" / pipeline.stem)
+            self._grounds[pipeline] = prepare(pipeline, self.folder / "grounds" / pipeline.stem, RECIPE)
         for master in set(self.campaign.masters):
             self._urls[master] = self._stack.enter_context(master_for(master, self.folder / "cluster"))
         return self
@@ -220,64 +201,30 @@ class _Field:
 
     def _run(self, run: Run) -> Result:
         folder, began = self.folder / f"run-{run.number:05}", time.monotonic()
-        folder.mkdir()
-        ground = self._grounds[run.pipeline]
-        lake = self._armed(run, ground, folder)
-        work = Work(folder, began + RUN_SECONDS)
         start: Start = self._warm if run.master == INLINE and self.campaign.start == Program() else self.campaign.start
-        why = ""
-        try:
-            why = work.all(self._steps(run, ground, folder), start)
-        except TimeLimit as error:
-            why = f"the time limit of {RUN_SECONDS:g} s was reached: {error}"
-        finally:
-            left = work.end_processes()
-        result = self._judged(run, lake, why, left)
-        work.end()
-        result.seconds, result.tries = time.monotonic() - began, work.tries
+        conditions = Conditions(start, self._urls[run.master], BATCH_EVENTS, RUN_SECONDS)
+        trial = run_trial(self._grounds[run.pipeline], folder, run.faults, conditions, self._judge)
+        result = self._result(run, trial)
+        result.seconds = time.monotonic() - began
         if result.verdict == Verdict.VALID and not self.campaign.keep:
             shutil.rmtree(folder)
         else:
             result.evidence = str(folder)
         return result
 
-    def _armed(self, run: Run, ground: Ground, folder: Path) -> Lake:
-        lake = Lake(folder / "lake")
-        if not _from_the_input(run):
-            shutil.copytree(ground.lake, lake.root)
-        plan = FaultPlan(lake)
-        plan.allow()
-        for fault in run.faults:
-            plan.arm(fault)
-        return lake
+    def _judge(self, pipeline: Pipeline, lake: Lake) -> list[Verification]:
+        with self._judging:
+            return judge(pipeline, lake, suite=self._suite)
 
-    def _steps(self, run: Run, ground: Ground, folder: Path) -> dict[str, list[str]]:
-        steps = drill_steps(
-            pipeline=str(run.pipeline.resolve()),
-            folder=str(folder),
-            given=str(ground.given),
-            faults=[],
-            events=str(EVENTS),
-            poison="0",
-            batch_events=str(BATCH_EVENTS),
-            master=self._urls[run.master],
-        )
-        whole = ("deliver", "ingest", "detect", "deliver_late", "ingest_late", "detect_late")
-        return {name: steps[name] for name in (whole if _from_the_input(run) else ("detect",))}
-
-    def _judged(self, run: Run, lake: Lake, why: str, left: list[str]) -> Result:
-        plan, pipeline = FaultPlan(lake), load_pipeline(run.pipeline)
-        verdict, facts = Verdict.UNKNOWN, None
-        if not why:
-            with self._judging:
-                done = judge(pipeline, lake, suite=self._suite)
-            verdict = worst(v.verdict for v in done)
-            facts = gather(pipeline, lake)
-        if left:
+    def _result(self, run: Run, trial: Trial) -> Result:
+        plan, pipeline, why = FaultPlan(trial.lake), load_pipeline(run.pipeline), trial.why
+        verdict = worst(v.verdict for v in trial.verifications) if not why else Verdict.UNKNOWN
+        facts = gather(pipeline, trial.lake) if not why else None
+        if trial.left:
             verdict = Verdict.INVALID
-            why = why or f"{len(left)} processes were left behind"
+            why = why or f"{len(trial.left)} processes were left behind"
         if facts and verdict is not Verdict.VALID:
-            write_report(pipeline, lake, lake.root.parent / "report.html")
+            write_report(pipeline, trial.lake, trial.lake.root.parent / "report.html")
         return Result(
             number=run.number,
             pipeline=run.pipeline.stem,
@@ -291,13 +238,10 @@ class _Field:
             replayed=sum(o["replayed"] for o in facts["operators"]) if facts else 0,
             processed=sum(o["processed_before"] for o in facts["operators"]) if facts else 0,
             recoveries=[f["recovered_after"] for f in facts["faults"] if f["recovered_after"] is not None] if facts else [],
-            leftovers=left,
+            tries=trial.tries,
+            leftovers=trial.left,
             repeat=_command(self.campaign, run.number),
         )
-
-
-def _from_the_input(run: Run) -> bool:
-    return any(f.known.group is Group.INPUT or f.phase in INGEST_PHASES or f.after is not None for f in run.faults)
 
 
 def _command(campaign: Campaign, number: int) -> str:

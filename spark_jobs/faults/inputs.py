@@ -23,8 +23,11 @@ def copy_files(given: Path, landing: Path) -> None:
     """A drill never touches the files it was given."""
     if not given.is_dir():
         raise RepriseError(f"landing folder {given} does not exist")
-    if not landing.exists():
-        shutil.copytree(given, landing)
+    if not landing.exists():  # half a copy is never taken for a whole one
+        partial = landing.with_name(f"{landing.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(given, partial)
+        partial.rename(landing)
 
 
 def spoil(fault: Fault, lake: Lake, landing: Path, held: Path, time_column: str, *, numbered: bool) -> str:

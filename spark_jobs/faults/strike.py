@@ -80,7 +80,8 @@ def strike(fault: Fault, scene: Scene) -> None:
     how, _, whom = fault.kind.partition("_")
     match how:
         case "kill" | "stop":
-            _signal(how, _processes(whom))
+            if (pid := _process(whom)) is not None:
+                _signal(how, pid)
         case "raise":
             raise InjectedFailure(f"a drill wanted this attempt to fail: {fault}. Nothing else is wrong; start again.")
         case "lose":
@@ -106,11 +107,11 @@ def _strike_storage(fault: Fault, scene: Scene) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _processes(whom: str) -> int:
+def _process(whom: str) -> int | None:
     """The process that is meant, seen from the driver or, for workers and executors, from a shard's task."""
     match whom:
         case "jvm":
-            return _jvm() or 0
+            return _jvm()
         case "executor":
             return _parent(os.getppid())  # worker < daemon < executor
         case "task":

@@ -11,7 +11,8 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,17 +49,21 @@ class Attempt:
             except FileExistsError:
                 continue
         self.record("attempt", job, pid=os.getpid())
-        self._await_faults()
+        self._expect_faults()
 
     @classmethod
-    def joined(cls, token: Mapping[str, Any], announce: Callable[[str], None] = lambda line: None) -> Self:
+    @contextmanager
+    def joined(cls, token: Mapping[str, Any], announce: Callable[[str], None] = lambda line: None) -> Iterator[Self]:
         """The attempt of a driver, in one of its tasks."""
         attempt = cls.__new__(cls)
         attempt.job, attempt.number, attempt._announce = token["job"], token["attempt"], announce
         attempt.lake = Lake(token["lake"])
         attempt._file = os.open(_journal(attempt.lake, attempt.number), os.O_APPEND | os.O_WRONLY)
-        attempt._await_faults()
-        return attempt
+        try:
+            attempt._expect_faults()
+            yield attempt
+        finally:
+            os.close(attempt._file)
 
     def for_tasks(self) -> dict[str, Any] | None:
         """What a task needs to join; nothing where no fault waits for one."""
@@ -118,9 +123,12 @@ class Attempt:
         """Progress for the person who watches."""
         self._announce(line)
 
-    def _await_faults(self) -> None:
+    def _expect_faults(self) -> None:
         self._plan, self._scene = FaultPlan(self.lake), Scene(self.lake)
         self._waiting = self._plan.waiting()
+
+    def start_clocks(self) -> None:
+        """From now on, faults that wait for a time rather than for a phase come closer."""
         for fault in self._waiting:
             if fault.after is not None:
                 self._strike_after(fault.after, fault)

@@ -22,7 +22,7 @@ from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import parse_pipeline
 from spark_jobs.verify.job import open_suites
 from tests.conftest import PIPELINE
-from tests.drills.grounds import Ground, drilled, new_ground
+from tests.drills.grounds import Grounds, drilled, new_ground
 
 # One place for each kind that needs nothing but a driver; more places are the campaign's.
 INLINE = [
@@ -74,7 +74,7 @@ AIRFLOW = {"kill_task", "stop_task"}
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def grounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
     with open_suites() as suite:
         yield new_ground(tmp_path_factory.mktemp("ground"), suite)
 
@@ -85,24 +85,24 @@ def warm() -> Warm:
 
 
 @pytest.mark.parametrize("fault", INLINE)
-def test_it_strikes_and_every_complex_event_comes_out_once(fault: str, ground: Ground, warm: Warm, tmp_path: Path) -> None:
-    done = drilled(ground, tmp_path, warm, fault)
+def test_it_strikes_and_every_complex_event_comes_out_once(fault: str, grounds: Grounds, warm: Warm, tmp_path: Path) -> None:
+    done = drilled(grounds, tmp_path, warm, fault)
     assert (done.why, done.left) == ("", [])
     assert set(done.fired) == {fault}
     assert done.verdicts == ["valid"], done.verifications
 
 
 @pytest.mark.parametrize("fault", LOCAL)
-def test_it_strikes_processes_of_spark(fault: str, ground: Ground, tmp_path: Path) -> None:
-    done = drilled(ground, tmp_path, Program(), fault, master="local[2]")
+def test_it_strikes_processes_of_spark(fault: str, grounds: Grounds, tmp_path: Path) -> None:
+    done = drilled(grounds, tmp_path, Program(), fault, master="local[2]")
     assert (done.why, done.left, done.verdicts) == ("", [], ["valid"])
     assert set(done.fired) == {fault}
 
 
-def test_it_strikes_executors_of_a_real_cluster(ground: Ground, tmp_path: Path) -> None:
+def test_it_strikes_executors_of_a_real_cluster(grounds: Grounds, tmp_path: Path) -> None:
     with local_cluster(tmp_path / "cluster") as url:
         for number, fault in enumerate(CLUSTER):
-            done = drilled(ground, tmp_path / str(number), Program(), fault, master=url)
+            done = drilled(grounds, tmp_path / str(number), Program(), fault, master=url)
             assert (done.why, done.left, done.verdicts, done.fired) == ("", [], ["valid"], [fault])
 
 
@@ -112,8 +112,8 @@ def test_no_kind_is_left_out() -> None:
     assert {kind.name for kind in CATALOGUE.values() if kind.needs is Needs.AIRFLOW} == AIRFLOW
 
 
-def test_a_fault_is_recorded_as_it_happens_with_its_healing(ground: Ground, warm: Warm, tmp_path: Path) -> None:
-    done = drilled(ground, tmp_path, warm, "delete_events:detect.matched@2")
+def test_a_fault_is_recorded_as_it_happens_with_its_healing(grounds: Grounds, warm: Warm, tmp_path: Path) -> None:
+    done = drilled(grounds, tmp_path, warm, "delete_events:detect.matched@2")
     rows = [row for row in read_history(done.lake) if row["kind"] in ("fault", "heal", "end")]
     assert [row["kind"] for row in rows[:4]] == ["fault", "heal", "end", "end"]
     assert [row["name"] for row in rows[2:4]] == ["error", "done"]
@@ -122,11 +122,11 @@ def test_a_fault_is_recorded_as_it_happens_with_its_healing(ground: Ground, warm
 
 
 def test_damage_that_nobody_notices_makes_a_drill_invalid(
-    ground: Ground, warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    grounds: Grounds, warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: there is a damaged file, and the verification says valid all the same."""
     monkeypatch.setattr(storage, "unmet", lambda lake: ["some file"])
-    done = drilled(ground, tmp_path, warm, "kill_driver:detect.saved@2")
+    done = drilled(grounds, tmp_path, warm, "kill_driver:detect.saved@2")
     assert done.verdicts == ["invalid"]
     assert done.finding("faults noticed") == "invalid"
 
@@ -161,15 +161,15 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
-def test_a_really_full_disk_costs_nothing_but_an_error(ground: Ground, warm: Warm, small_disk: Path, tmp_path: Path) -> None:
+def test_a_really_full_disk_costs_nothing_but_an_error(grounds: Grounds, warm: Warm, small_disk: Path, tmp_path: Path) -> None:
     lake, log = Lake(small_disk / "lake"), tmp_path / "log"
-    shutil.copytree(ground.lake, lake.root)
+    shutil.copytree(grounds.ground.lake, lake.root)
     ballast = fill(small_disk)
-    detect = ["detect", str(ground.pipeline), "--lake", str(lake.root), "--batch-events", "400", "--master", "inline"]
+    detect = ["detect", str(grounds.ground.pipeline), "--lake", str(lake.root), "--batch-events", "400", "--master", "inline"]
     assert warm(detect, dict(os.environ), log).wait(60) == 1
     assert "No space left" in log.read_text()
     assert "Traceback" not in log.read_text()
     ballast.unlink()
     assert warm(detect, dict(os.environ), log).wait(60) == 0
-    (done,) = judge(parse_pipeline(PIPELINE, "small.yaml"), lake, suite=ground.suite)
+    (done,) = judge(parse_pipeline(PIPELINE, "small.yaml"), lake, suite=grounds.suite)
     assert done.verdict.value == "valid"
