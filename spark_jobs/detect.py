@@ -117,6 +117,7 @@ class Detection:
         self.scratch = scratch
         self.text = graph.pipeline.model_dump_json(by_alias=True)
         self.feed = graph.feed(version)
+        self.savepoints = graph.savepoints()
         # Keys are shared out among shards; without a key, windows on the log's grid are; without those, one matcher sees all.
         reads_log = isinstance(self.feed, LogFeed)
         self.by_windows = reads_log and self.operator.partition_by is None and self.operator.window.on_grid
@@ -126,7 +127,7 @@ class Detection:
 
     def run(self) -> Detected:
         app = app_of(self.version.operator, self.version.number)
-        place: Claim = claim(self.graph.open_outputs(), app, self.graph.open_outputs, self.attempt.send)
+        place: Claim = claim(self.graph.open_outputs(), app, self.graph.renewed, self.attempt.send)
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
@@ -164,7 +165,7 @@ class Detection:
         """The savepoint to go on from; one that is damaged is made anew from an older one, shard by shard."""
         committed = committed_of(handle, self.version.operator, self.version.number)
         found = resume(
-            self.graph.savepoints,
+            self.savepoints,
             self.version.operator,
             self.version.number,
             committed,
@@ -179,7 +180,7 @@ class Detection:
         self.feed.check(found.savepoint)
         self._check_mode(found.savepoint)
         if found.remade:
-            self.graph.savepoints.save(found.savepoint, self.attempt.number)
+            self.savepoints.save(found.savepoint, self.attempt.number)
         return found
 
     def _check_mode(self, savepoint: Savepoint) -> None:
@@ -239,7 +240,7 @@ class Detection:
         seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
         kept = [_kept(shard) for shard in shards]
         following = advance(self.operator, savepoint, seed, kept, reach.at, reach.read, reach.ends)
-        self.graph.savepoints.save(following, self.attempt.number)
+        self.savepoints.save(following, self.attempt.number)
         self._phase("detect.saved", batch, bytes=following.bytes)
         place.publish(
             [self.graph.written(self.version, result["name"], result["rows"]) for result in stamped],

@@ -10,7 +10,7 @@ from deltalake.transaction import AddAction
 from spark_jobs.cep.order import Instant
 from spark_jobs.errors import TrimmedEventNeeded
 from spark_jobs.feeds import Feed, feed_of
-from spark_jobs.lake.commit import add_file
+from spark_jobs.lake.commit import add_file, renewed
 from spark_jobs.lake.outputs import open_outputs, output_folder, output_of
 from spark_jobs.lake.scan import EventLog, open_log
 from spark_jobs.lake.tables import Lake
@@ -27,7 +27,6 @@ class Graph:
     pipeline: Pipeline
     lake: Lake
 
-    @property
     def savepoints(self) -> Savepoints:
         return SavepointTable(self.lake)
 
@@ -36,6 +35,10 @@ class Graph:
 
     def open_outputs(self) -> DeltaTable:
         return open_outputs(self.lake, self.pipeline.output_schema)
+
+    def renewed(self, outputs: DeltaTable) -> DeltaTable:
+        """The same table as it is now; the handle is the caller's own."""
+        return renewed(outputs)
 
     def written(self, version: Version, name: str, rows: int) -> AddAction:
         """A file of complex events that a task wrote, ready to be published."""

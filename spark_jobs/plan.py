@@ -66,7 +66,7 @@ def _operator_plan(graph: Graph, version: Version, rate: float, fixed: float) ->
     committed = committed_of(handle, version.operator, version.number)
     if committed is None:
         return OperatorPlan(version.operator, (), 0, 0, 0, fixed, "begins: nothing was published yet")
-    found = graph.savepoints.find(version.operator, version.number, committed.batch)
+    found = graph.savepoints().find(version.operator, version.number, committed.batch)
     stored = found.of(committed)
     if stored is None or not stored.whole:
         return _plan_of_damage(graph, version, committed, found, rate, fixed)
@@ -82,7 +82,7 @@ def _plan_of_damage(
 ) -> OperatorPlan:
     """The savepoint has to be made anew first: from an older one, from the beginning, or not at all."""
     feed = graph.feed(version)
-    older = graph.savepoints.find(version.operator, version.number).before(committed)
+    older = graph.savepoints().find(version.operator, version.number).before(committed)
     base = next((s.savepoint for s in older if s.whole), None) or graph.beginning(version, feed)
     problem = "; ".join(found.problems) or "it has no savepoint"
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline, parse_pipeline
 from spark_jobs.runner import InlineRunner, Runner, open_runner
+from spark_jobs.verify.expectations import Suite
 
 PIPELINE = """
 name: small
@@ -40,6 +42,36 @@ SLOW = ("test_campaign_spark", "test_catalogue", "test_up", "test_dags", "test_c
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
+
+
+class _Kept(Suite):
+    """A suite whose process goes on when a job is done with it."""
+
+    def close(self) -> None:
+        if self._process.poll() is not None:
+            self.end()
+
+    def end(self) -> None:
+        super().close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _suites() -> Iterator[None]:
+    """Loading Great Expectations takes ten seconds of CPU: the jobs of a test process share the process that has done it."""
+    kept: dict[tuple[object, ...], _Kept] = {}
+
+    def shared(*files: Path) -> _Kept:
+        key = (os.getpid(), *((file, file.stat().st_mtime_ns) for file in files))  # a forked process needs its own
+        if key not in kept or kept[key]._process.poll() is not None:
+            kept[key] = _Kept(*files)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_jobs.ingest.Suite", shared)
+        patch.setattr("spark_jobs.verify.job.Suite", shared)
+        yield
+    for suite in kept.values():
+        suite.end()
 
 
 @pytest.fixture

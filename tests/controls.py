@@ -85,7 +85,7 @@ ONCE = "A batch is published once, by one attempt"
 @planted("publish without fencing", ONCE, "batches 1..n, each once", "schedules")
 def _(patch: pytest.MonkeyPatch) -> None:
     def renewed(self: Claim, step: int, attempt: int) -> bool:
-        now = claim(self.reload(), self.app, self.reload)
+        now = claim(self.renew(self.handle), self.app)
         self.handle = now.handle
         return now.step == step and now.attempt == attempt
 
@@ -97,7 +97,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     publish = Claim.publish
 
     def fresh(self: Claim, *args: Any) -> None:
-        self.handle = self.reload()
+        self.handle = self.renew(self.handle)
         publish(self, *args)
 
     patch.setattr(Claim, "publish", fresh)
@@ -106,7 +106,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @planted("take a rival's commit of the same batch for one's own", ONCE, "no false negatives", "schedules")
 def _(patch: pytest.MonkeyPatch) -> None:
     def renewed(self: Claim, step: int, attempt: int) -> bool:
-        now = claim(self.reload(), self.app, self.reload)
+        now = claim(self.renew(self.handle), self.app)
         if now.step > step:
             raise detect.FencedAttempt("simulated")
         self.handle = now.handle
@@ -128,8 +128,8 @@ def _(patch: pytest.MonkeyPatch) -> None:
                 self.send(partial(write, commit_properties=properties))
                 break
             except (DeltaError, OSError):
-                self.handle = self.reload()
-        self.step, self.attempt, self.handle = step, attempt, self.reload()
+                self.handle = self.renew(self.handle)
+        self.step, self.attempt, self.handle = step, attempt, self.renew(self.handle)
 
     patch.setattr(Claim, "publish", publish)
 
@@ -139,7 +139,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     batch = Detection._batch
 
     def reversed_(self: Detection, place: Claim, *args: Any) -> Savepoint:
-        real, waiting = self.graph, []
+        real, waiting = self.savepoints, []
 
         class Publishing:
             def publish(self, *args: Any) -> None:
@@ -148,18 +148,15 @@ def _(patch: pytest.MonkeyPatch) -> None:
                     save()
 
         class Saving:
-            pipeline, written = real.pipeline, staticmethod(real.written)
+            @staticmethod
+            def save(*args: Any) -> None:
+                waiting.append(partial(real.save, *args))
 
-            class savepoints:
-                @staticmethod
-                def save(*args: Any) -> None:
-                    waiting.append(partial(real.savepoints.save, *args))
-
-        self.graph = Saving
+        self.savepoints = Saving
         try:
             return batch(self, Publishing(), *args)
         finally:
-            self.graph = real
+            self.savepoints = real
 
     patch.setattr(Detection, "_batch", reversed_)
 

@@ -24,7 +24,7 @@ from schemas import savepoints
 from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed
 from spark_jobs.errors import RepriseError
-from spark_jobs.lake.commit import add_file
+from spark_jobs.lake.commit import add_file, renewed
 from spark_jobs.lake.outputs import Committed
 from spark_jobs.lake.tables import Lake, file_names
 from spark_jobs.recovery.savepoint import Edge, Kept, Savepoint, ShardSavepoint
@@ -76,29 +76,34 @@ class Savepoints(Protocol):
         """What is there of an operator version, or of one batch of it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class SavepointTable:
     """The table `savepoints` of a lake."""
 
     lake: Lake
+    _handle: DeltaTable | None = None  # opened by the first who saves
 
     def save(self, savepoint: Savepoint, attempt: int) -> None:
-        _save(self.lake, savepoint, attempt)
+        self._handle = renewed(self._handle) if self._handle else _opened(self.lake)
+        _save(self.lake, self._handle, savepoint, attempt)
 
     def find(self, operator: str, version: int, batch: int | None = None) -> Found:
         """A file that cannot be read costs its own rows."""
         return _find(self.lake, operator, version, batch)
 
 
-def _save(lake: Lake, savepoint: Savepoint, attempt: int) -> None:
-    rows = [row for shard in savepoint.shards for row in _rows(savepoint, shard, attempt)]
+def _opened(lake: Lake) -> DeltaTable:
     try:
-        handle = lake.open("savepoints", savepoints.SCHEMA)
+        return lake.open("savepoints", savepoints.SCHEMA)
     except DeltaError as error:
         raise RepriseError(
             f"the table 'savepoints' cannot be written: {_first_line(error)}. Nothing was published. Move the folder "
             f"{lake.path('savepoints')} away and start again: what it held is then recomputed from the log."
         ) from error
+
+
+def _save(lake: Lake, handle: DeltaTable, savepoint: Savepoint, attempt: int) -> None:
+    rows = [row for shard in savepoint.shards for row in _rows(savepoint, shard, attempt)]
     name = f"{_prefix(savepoint.operator, savepoint.version, savepoint.batch)}{attempt:06}.parquet"
     pq.write_table(pa.Table.from_pylist(rows, savepoints.SCHEMA), f"{lake.path('savepoints')}/{name}")
     handle.create_write_transaction([add_file(lake.path("savepoints"), name, len(rows))], "append", savepoints.SCHEMA, [])

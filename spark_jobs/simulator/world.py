@@ -251,7 +251,6 @@ class SimulatedGraph(Graph):
 
     attempt: SimulatedAttempt
 
-    @property
     def savepoints(self) -> Savepoints:
         return SimulatedSavepoints(self.attempt)
 
@@ -263,6 +262,9 @@ class SimulatedGraph(Graph):
     def open_outputs(self) -> DeltaTable:
         self.attempt.moment(OUTPUTS_OPENING)
         return cast(DeltaTable, self.attempt.world.outputs.open())
+
+    def renewed(self, outputs: DeltaTable) -> DeltaTable:
+        return self.open_outputs()
 
 
 @dataclass(frozen=True)

@@ -19,21 +19,21 @@ SEED = 20
 
 
 @pytest.mark.timeout(900)  # minutes on a busy machine
-def test_thirty_two_drills_without_spark_are_valid(tmp_path: Path) -> None:
-    found = run_campaign(Campaign(32, SEED, masters=("inline",), out=tmp_path / "campaign", parallel=2))
-    assert found["verdicts"] == {"valid": 32, "invalid": 0, "unknown": 0}, found["failures"]
+def test_thirty_six_drills_without_spark_are_valid(tmp_path: Path) -> None:
+    found = run_campaign(Campaign(36, SEED, masters=("inline",), out=tmp_path / "campaign", parallel=2))
+    assert found["verdicts"] == {"valid": 36, "invalid": 0, "unknown": 0}, found["failures"]
     assert (found["leftovers"], found["anomalies"]) == (0, {})
     assert found["fired"] == found["scheduled"]
     kinds = {kind.name for kind in CATALOGUE.values() if kind.needs is Needs.NOTHING}
     assert set(found["faults"]) == kinds, "every kind comes in turn"
     assert 0 < found["replayed"] < found["processed"] / 4
-    assert found["anomaly_bound"] == pytest.approx(1 - 0.05 ** (1 / 32))
+    assert found["anomaly_bound"] == pytest.approx(1 - 0.05 ** (1 / 36))
     write_campaign_report(found, tmp_path / "campaign.html")
     page = checked_offline(tmp_path / "campaign.html")
-    assert "32 drills" in page
+    assert "36 drills" in page
     assert "Nothing: every fault struck" in page
     (_, _, rows), _ = summary_tables(found)
-    assert rows[0] == ["runs", "32 of 32"]
+    assert rows[0] == ["runs", "36 of 36"]
 
 
 def test_with_fencing_off_the_zombie_drill_turns_invalid_and_can_be_repeated(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_failing_schedule_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatc
 
 
 def _never_fenced(self: Claim, step: int, attempt: int) -> bool:
-    self.handle = self.reload()
+    self.handle = self.renew(self.handle)
     return self.handle.transaction_version(f"{self.app}#attempt") == attempt
 
 

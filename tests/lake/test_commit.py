@@ -63,7 +63,7 @@ def test_a_zombie_that_reads_the_table_again_is_still_fenced(table: str) -> None
 def test_without_the_fence_the_zombie_would_publish_a_duplicate(table: str) -> None:
     """The negative control: a claim that skips the check is accepted by Delta, and the event is there twice."""
     claim(DeltaTable(table), "op").publish([file_with(table, 1, "a.parquet")], SCHEMA, attempt=1)
-    unchecked = Claim(DeltaTable(table), "op", step=0, attempt=0, reload=lambda: DeltaTable(table))
+    unchecked = Claim(DeltaTable(table), "op", step=0, attempt=0, renew=lambda _: DeltaTable(table))
     unchecked.publish([file_with(table, 1, "b.parquet")], SCHEMA, attempt=2)
     assert values(table) == [1, 1]
 
@@ -90,7 +90,7 @@ class Handle:
 
 
 def test_an_answer_lost_after_the_commit_is_found_by_looking(table: str) -> None:
-    place = Claim(Handle(table, after_commit=True), "op", 0, 0, lambda: DeltaTable(table))
+    place = Claim(Handle(table, after_commit=True), "op", 0, 0, lambda _: DeltaTable(table))
     place.publish([file_with(table, 5, "a.parquet")], SCHEMA, attempt=4)
     assert values(table) == [5]
     place.publish([file_with(table, 6, "b.parquet")], SCHEMA, attempt=4)
@@ -98,7 +98,7 @@ def test_an_answer_lost_after_the_commit_is_found_by_looking(table: str) -> None
 
 
 def test_an_answer_lost_before_the_commit_is_not_retried_blindly(table: str) -> None:
-    place = Claim(Handle(table, after_commit=False), "op", 0, 0, lambda: DeltaTable(table))
+    place = Claim(Handle(table, after_commit=False), "op", 0, 0, lambda _: DeltaTable(table))
     with pytest.raises(CommitStateUnknown, match="connection reset"):
         place.publish([file_with(table, 5, "a.parquet")], SCHEMA, attempt=4)
     assert values(table) == []
