@@ -91,12 +91,12 @@ def complex_events(case: Case, events: list[Event]) -> list[tuple[int, int, int,
     ]
 
 
-def matches(case: Case, events: list[Event]) -> list[Match]:
-    """All of them, in the order of their numbers."""
+def matches(case: Case, events: list[Event], until: int | None = None) -> list[Match]:
+    """All of them, in the order of their numbers; `until` says that time has passed up to there, without further events."""
     pattern = parse(case.pattern)
     found = []
     for unit in units(case, events):
-        search = Search(case, pattern, unit, events)
+        search = Search(case, pattern, unit, events, until)
         found += search.all_runs() if case.all_runs else search.preferred()
     return sorted(found, key=lambda m: (m.producer, m.y, m.start.sn, m.preference))
 
@@ -245,6 +245,7 @@ class Search:
     pattern: Pattern
     unit: Unit
     events: list[Event]
+    until: int | None = None
 
     # Preferred: each start has an outcome, once it is decided.
 
@@ -266,7 +267,8 @@ class Search:
 
     def last_instant(self) -> Instant:
         last = self.events[-1]
-        return (last.ts, 2, 0) if self.case.complete else at_row(last)
+        passed = at_row(last) if self.until is None else max(at_row(last), (self.until, 1, last.sn))
+        return (last.ts, 2, 0) if self.case.complete else passed
 
     def known_at(self, now: Instant) -> dict[int, Leaf]:
         """What stands by `now`: per start a match or a timed-out partial match."""
