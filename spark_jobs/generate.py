@@ -1,7 +1,8 @@
 """A synthetic event log, laid out as logs arrive: landing/date=../hour=../source=../part-0.<format>.
 
 The same arguments give the same bytes of data. Types are drawn evenly from a, b, c, ..., keys and sources
-evenly from as many as asked for; disorder delays a share of the events, poison makes some rows unusable.
+evenly from as many as asked for; disorder delays a share of the events whatever their source, delays and jitter keep a
+source's events in order (delays.py), poison makes some rows unusable.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv as pa_csv
 
 from schemas.types import TIMESTAMP
+from spark_jobs.delays import Burst, Delay, late, times
 from spark_jobs.errors import RepriseError
 
 Format = Literal["parquet", "jsonl", "csv"]
@@ -42,6 +44,9 @@ class Recipe:
     max_delay_s: float = 60.0
     poison: int = 0
     format: Format = "parquet"
+    delays: tuple[Delay, ...] = ()
+    jitter: int = 0  # the largest, in microseconds
+    bursts: tuple[Burst, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.types <= 26:
@@ -52,6 +57,11 @@ class Recipe:
             raise RepriseError(f"--disorder is the share of delayed events, between 0 and 1, not {self.disorder}")
         if not 0 <= self.poison <= self.events:
             raise RepriseError(f"--poison rows must lie between 0 and the {self.events} events, not {self.poison}")
+        unknown = [delay.source for delay in self.delays if delay.source >= self.sources]
+        if unknown:
+            raise RepriseError(
+                f"--delay names source s{unknown[0]}, but the {self.sources} sources are s0 to s{self.sources - 1}"
+            )
 
 
 def generate(recipe: Recipe, out: Path) -> int:
@@ -76,7 +86,8 @@ def generate(recipe: Recipe, out: Path) -> int:
 def _events(recipe: Recipe) -> pa.Table:
     random = np.random.default_rng(recipe.seed)
     n = recipe.events
-    ts = _BEGIN + np.arange(n, dtype=np.int64) * int(1_000_000 / recipe.rate)
+    since = times(n, recipe.rate, recipe.bursts)
+    ts = _BEGIN + since
     source = random.integers(0, recipe.sources, n)
     sequence = np.empty(n, np.int64)
     for number in range(recipe.sources):
@@ -84,6 +95,8 @@ def _events(recipe: Recipe) -> pa.Table:
         sequence[mine] = np.arange(1, mine.sum() + 1)
     delay = np.where(random.random(n) < recipe.disorder, random.random(n) * recipe.max_delay_s * 1_000_000, 0)
     seen = ts + delay.astype(np.int64)
+    if recipe.delays or recipe.jitter:
+        seen += late(since, source, recipe.delays, recipe.jitter, random) - since
     letters = pa.array(list(string.ascii_lowercase[: recipe.types]))
     table = pa.table({
         "source": pa.array(source),

@@ -37,16 +37,27 @@ def generate(
     rate: Annotated[float, typer.Option(help="Events per second of event time.")] = 10.0,
     disorder: Annotated[float, typer.Option(help="Share of events that arrive late, 0 to 1.")] = 0.0,
     max_delay: Annotated[float, typer.Option(help="Largest delay of a late event in seconds.")] = 60.0,
+    delay: Annotated[
+        list[str] | None, typer.Option(help="'s1 from 20 s for 50 s by 3 s [every 10 s]'; once per delay.")
+    ] = None,
+    jitter: Annotated[str, typer.Option(help="Random delay of every event, up to this, such as '2 s'.")] = "",
+    burst: Annotated[list[str] | None, typer.Option(help="'from 20 s for 5 s times 10'; once per burst.")] = None,
     poison: Annotated[int, typer.Option(help="Rows made unusable, to see the quarantine at work.")] = 0,
     format: Annotated[str, typer.Option(help="parquet, jsonl or csv.")] = "parquet",
 ) -> None:
     """Write a synthetic event log in hive partitions (date, hour, source)."""
+    from spark_jobs.delays import parse_burst, parse_delay, parse_jitter
     from spark_jobs.generate import FORMATS, Recipe
     from spark_jobs.generate import generate as write
 
     if format not in FORMATS:
         raise RepriseError(f"unknown format '{format}'; known are {', '.join(FORMATS)}")
-    recipe = Recipe(events, types, keys, sources, seed, rate, disorder, max_delay, poison, format)
+    recipe = Recipe(
+        events, types, keys, sources, seed, rate, disorder, max_delay, poison, format,
+        delays=tuple(parse_delay(text) for text in delay or ()),
+        jitter=parse_jitter(jitter),
+        bursts=tuple(parse_burst(text) for text in burst or ()),
+    )  # fmt: skip
     files = write(recipe, out)
     say(f"generated {events:,} events in {files} files below {out}")
 
