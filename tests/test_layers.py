@@ -25,6 +25,7 @@ def imports_of(file: Path) -> set[str]:
 ALLOWED = {
     "spark_jobs/cep": {"spark_jobs.cep", "spark_jobs.errors"},
     "spark_jobs/faults": {"spark_jobs.faults", "spark_jobs.lake.tables", "spark_jobs.errors"},
+    "spark_jobs/ordering": {"spark_jobs.ordering", "spark_jobs.cep", "spark_jobs.errors"},
     "schemas": set(),
 }
 
