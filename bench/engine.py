@@ -39,7 +39,8 @@ from spark_jobs.lake.commit import add_file, claim
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.scan import LAST_SN, STREAM_TS, buckets, file_name, open_log
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import Runner, SparkRunner, open_runner
 from spark_jobs.staging import write_log_file
 from spark_jobs.verify.job import verify

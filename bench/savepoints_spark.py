@@ -24,7 +24,8 @@ from bench.engine import PIPELINE, Shape, make_log
 from spark_jobs.detect import Detected, Settings, detect
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import Runner, open_runner
 from spark_jobs.trim import Trimmed, trim
 

@@ -24,7 +24,7 @@ from bench.engine import Shape, make_log
 from spark_jobs.detect import Settings, detect
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import InlineRunner, Runner, open_runner
 from spark_jobs.verify.job import Verification, verify
 

@@ -15,7 +15,8 @@ from spark_jobs.generate import Recipe, generate
 from spark_jobs.ingest import Ingested, ingest
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import InlineRunner, Runner, open_runner
 from spark_jobs.verify.expectations import Suite
 

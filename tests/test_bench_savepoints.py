@@ -26,7 +26,7 @@ from bench.savepoints import (
 from bench.savepoints_chart import markdown, write
 from bench.savepoints_spark import compared
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 
 # Enough for windows to close before the failure at half, and for ten batches after the last one.
 STREAMS, EVENTS = 2, 8_000

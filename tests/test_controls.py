@@ -24,7 +24,8 @@ from spark_jobs.generate import Recipe, generate
 from spark_jobs.graph import Graph
 from spark_jobs.lake.history import Attempt, read_history
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.plan import recovery_plan
 from spark_jobs.runner import InlineRunner
 from spark_jobs.simulator.schedules import simulate

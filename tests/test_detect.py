@@ -10,7 +10,8 @@ import pytest
 from spark_jobs.errors import RepriseError
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import Runner
 from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in
 

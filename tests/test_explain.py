@@ -23,7 +23,7 @@ from spark_jobs.cli import app
 from spark_jobs.errors import ExpressionError, RepriseError
 from spark_jobs.explain import Explanation, duration_text, explain, operator_of_sql
 from spark_jobs.picture import MAX_STATES, draw
-from spark_jobs.pipeline import load_pipeline
+from spark_jobs.pipeline_file import load_pipeline
 from tests.conftest import PIPELINE
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,7 +18,7 @@ from spark_jobs.cep.sql import split_match_recognize
 from spark_jobs.cep.sql_text import to_sql
 from spark_jobs.cep.terms import Terms
 from spark_jobs.errors import ExpressionError, PipelineError
-from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from tests.test_pipeline import WHOLE_LANGUAGE
 from tests.test_sql import SQL, TYPES
 

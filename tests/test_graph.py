@@ -11,7 +11,7 @@ import pytest
 from spark_jobs.errors import FencedAttempt
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import Runner
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict

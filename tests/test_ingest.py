@@ -14,7 +14,8 @@ from deltalake import DeltaTable
 from spark_jobs.errors import FencedAttempt, IngestRefused, RepriseError
 from spark_jobs.ingest import Ingested
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import Runner
 from spark_jobs.verify import expectations
 from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in

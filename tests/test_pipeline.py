@@ -12,7 +12,8 @@ from spark_jobs.cep.operator import AfterMatch
 from spark_jobs.cep.windows import Window
 from spark_jobs.cep.words import duration
 from spark_jobs.errors import PipelineError
-from spark_jobs.pipeline import Pipeline, load_pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import load_pipeline, parse_pipeline
 from tests.conftest import PIPELINE
 
 ROOT = Path(__file__).resolve().parents[1]

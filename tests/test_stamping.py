@@ -9,7 +9,8 @@ import pytest
 
 from spark_jobs import detect
 from spark_jobs.lake.scan import STREAM_TS, open_log
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import Runner
 from tests.conftest import PIPELINE, events_of, find, output
 from tests.test_detect import WINDOWED, copy

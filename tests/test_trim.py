@@ -18,7 +18,8 @@ from spark_jobs.generate import Recipe, generate
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.scan import open_log
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.trim import Trimmed, trim, vacuum
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict

@@ -15,7 +15,8 @@ from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.graph import Graph
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import InlineRunner
 from spark_jobs.trim import trim
 from spark_jobs.verify.job import verify

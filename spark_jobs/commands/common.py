@@ -44,7 +44,7 @@ def open_job(pipeline: Path, lake: Path, master: str, name: str) -> Iterator[Job
     """Load the pipeline, begin an attempt, start Spark in the background; record how it ended."""
     from spark_jobs.lake.history import Attempt
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
     from spark_jobs.runner import open_runner
 
     loaded, target = load_pipeline(pipeline), Lake(lake)

@@ -53,7 +53,8 @@ def explain(
     from spark_jobs.explain import explain as describe
     from spark_jobs.explain import operator_of_sql
     from spark_jobs.picture import draw
-    from spark_jobs.pipeline import EVENT_LOG, expression_types, load_pipeline
+    from spark_jobs.pipeline import EVENT_LOG, expression_types
+    from spark_jobs.pipeline_file import load_pipeline
 
     loaded = load_pipeline(pipeline)
     if operator is not None and sql is not None:

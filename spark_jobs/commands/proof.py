@@ -45,7 +45,7 @@ def reference(pipeline: PipelineFile, lake: LakeDir, master: Master = LOCAL) -> 
     """Make the reference run: the whole log in one pass, without the engine and without recovery."""
     from spark_jobs.lake.scan import open_log
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
     from spark_jobs.verify.job import SparkWhenLarge, make_reference
 
     loaded = load_pipeline(pipeline)
@@ -72,7 +72,7 @@ def verify(
     """
     from spark_jobs.drills.judge import judge
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
     from spark_jobs.verify.job import INCREMENTAL, SparkWhenLarge
     from spark_jobs.verify.verdict import worst
 
@@ -114,7 +114,7 @@ def drill(
     verdict's: 0 valid, 1 invalid, 2 unknown.
     """
     from spark_jobs.drills.drill import Drill, run_drill
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
 
     batches = 1 if landing else max(1, events // batch_events)
     faults = _faults(fault, plan, seed, load_pipeline(pipeline), batches, master)
@@ -186,7 +186,7 @@ def arm(
     from spark_jobs.faults.plan import BY_PIPELINE, FaultPlan
     from spark_jobs.faults.strike import TASK_PROCESS
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
 
     loaded, target = load_pipeline(pipeline), Lake(lake)
     if seed and not re.fullmatch(r"-?[0-9]+", seed):
@@ -223,7 +223,7 @@ def deliver(
     from spark_jobs.faults.inputs import copy_files, deliver_late, spoil
     from spark_jobs.lake.history import Attempt
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
 
     source, target = load_pipeline(pipeline).source, Lake(lake)
     numbered = source.columns.source_seq is not None
@@ -249,7 +249,7 @@ def report(
     The exit code is the verdict's: 0 valid, 1 invalid, 2 unknown.
     """
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
     from spark_jobs.report import summary_rows, write_report
     from spark_jobs.verify.verdict import Verdict
 

@@ -38,7 +38,7 @@ def trim(
     """
     from spark_jobs.lake.history import Attempt
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
     from spark_jobs.trim import trim as run_trim
     from spark_jobs.trim import vacuum
     from spark_jobs.versions import registry, retirable
@@ -83,7 +83,7 @@ def upgrade(
     from spark_jobs.detect import Settings, detect_versions
     from spark_jobs.graph import Graph
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
     from spark_jobs.versions import upgrade as new_versions
 
     graph = Graph(load_pipeline(pipeline), Lake(existing(lake)))
@@ -105,7 +105,7 @@ def cut_over(pipeline: PipelineFile, lake: LakeDir) -> None:
     """
     from spark_jobs.cutover import cut_over as run_cut_over
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
 
     done = run_cut_over(load_pipeline(pipeline), Lake(existing(lake)))
     for version in done:

@@ -95,7 +95,7 @@ def recover(
     from spark_jobs.detect import Settings, detect_versions
     from spark_jobs.graph import Graph
     from spark_jobs.lake.tables import Lake
-    from spark_jobs.pipeline import load_pipeline
+    from spark_jobs.pipeline_file import load_pipeline
     from spark_jobs.plan import recovery_plan
     from spark_jobs.versions import resolve
 

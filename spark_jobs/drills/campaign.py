@@ -31,7 +31,8 @@ from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.faults.script import World, draw
 from spark_jobs.generate import Recipe
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, load_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import load_pipeline
 from spark_jobs.report import gather, reasons, write_report
 from spark_jobs.runner import INLINE
 from spark_jobs.verify.expectations import Suite

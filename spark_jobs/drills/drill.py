@@ -20,7 +20,7 @@ from spark_jobs.drills.work import Work
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.fault import Fault, check_against
 from spark_jobs.faults.phases import TRIM_PHASES
-from spark_jobs.pipeline import load_pipeline
+from spark_jobs.pipeline_file import load_pipeline
 from spark_jobs.verify.verdict import Verdict
 
 DRILLS = ROOT / ".local" / "drills"

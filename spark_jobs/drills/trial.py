@@ -19,7 +19,8 @@ from spark_jobs.generate import Recipe, generate
 from spark_jobs.ingest import ingest
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, load_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import load_pipeline
 from spark_jobs.runner import InlineRunner
 from spark_jobs.verify.job import Verification
 

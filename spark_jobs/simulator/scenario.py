@@ -21,7 +21,8 @@ from deltalake import DeltaTable
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.lake.scan import LAST_SN, STREAM_TS, EventLog, LogFile, file_name
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import EVENT_LOG, Pipeline, parse_pipeline
+from spark_jobs.pipeline import EVENT_LOG, Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import Task
 from spark_jobs.simulator.table import Table
 from spark_jobs.versions import LOG_VERSION, Version

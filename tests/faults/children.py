@@ -15,7 +15,7 @@ from spark_jobs.errors import RepriseError
 from spark_jobs.faults.fault import Fault
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.recovery import sets
 from spark_jobs.runner import InlineRunner
 

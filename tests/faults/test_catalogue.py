@@ -19,7 +19,7 @@ from spark_jobs.faults.catalogue import CATALOGUE, Needs
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.seal import broken, seal
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.verify.job import open_suites
 from tests.conftest import PIPELINE
 from tests.drills.grounds import Grounds, drilled, new_ground

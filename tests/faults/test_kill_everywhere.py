@@ -39,7 +39,7 @@ def drill_copy(ingested: Path, tmp_path: Path) -> Lake:
 def undisturbed(ingested: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
     """The reference run: whole log, one pass, none of the engine."""
     from spark_jobs.lake.scan import open_log
-    from spark_jobs.pipeline import parse_pipeline
+    from spark_jobs.pipeline_file import parse_pipeline
     from spark_jobs.verify.job import make_reference
 
     pipeline = parse_pipeline(PIPELINE, "small.yaml")

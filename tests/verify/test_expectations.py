@@ -19,7 +19,7 @@ import pytest
 
 from spark_jobs.errors import IngestRefused, RepriseError
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import parse_pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.verify.expectations import KEPT, SUITES, Suite, build_docs, judge_verdicts, what_failed
 from tests.conftest import PIPELINE, take_in
 

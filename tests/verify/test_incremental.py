@@ -17,7 +17,8 @@ from spark_jobs import ingest
 from spark_jobs.generate import Recipe, generate
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.trim import trim, vacuum
 from spark_jobs.verify import chain, comparison, job
 from spark_jobs.verify.expectations import Check

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline, parse_pipeline
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
 from tests.conftest import PIPELINE, find, take_in
