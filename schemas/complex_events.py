@@ -32,5 +32,13 @@ FIXED_NAMES = [field.name for field in FIXED]
 PARTITION_BY = ["operator", "version"]
 
 
-def schema(measures: Mapping[str, pa.DataType]) -> pa.Schema:
-    return pa.schema([*FIXED, *(pa.field(name, type_) for name, type_ in measures.items())])
+# Of operators over events in order of time: what late events have changed is taken back and said anew.
+REVISIONS = [
+    pa.field("revision", pa.string()),  # assert or retract
+    pa.field("of", pa.int64()),  # of a retraction: the ordinal of what it takes back
+    pa.field("speculative", pa.bool_()),  # when it was published, K-slack would still have waited
+]
+
+
+def schema(measures: Mapping[str, pa.DataType], *, revised: bool = False) -> pa.Schema:
+    return pa.schema([*FIXED, *(REVISIONS if revised else ()), *(pa.field(name, type_) for name, type_ in measures.items())])

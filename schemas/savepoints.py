@@ -32,4 +32,8 @@ SCHEMA = pa.schema([
     required("watermark", pa.int64()),
     required("bytes", pa.int64()),
     required("checksum", pa.int64()),  # of all other columns
+    # Of operators over events in order of time: clock, slack and speculation (ordering/order.py), and the states of the shard
+    # that a late event can go back to (ordering/packed.py).
+    pa.field("ordering", pa.string()),
+    pa.field("states", pa.binary()),
 ])

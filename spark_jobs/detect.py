@@ -92,13 +92,22 @@ def detect_versions(
                 f"{version.operator}: version {version.number} is not the current one; 'reprise cut-over' makes it that"
             )
     try:
-        return [Detection(graph, versions[name], runner, attempt, settings, scratch).run() for name in graph.pipeline.order]
+        kind = _kind(graph.pipeline)
+        return [kind(graph, versions[name], runner, attempt, settings, scratch).run() for name in graph.pipeline.order]
     except FencedAttempt as error:
         attempt.record("fence", "complex_events", reason=str(error))
         raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         fold(graph.lake)
+
+
+def _kind(pipeline: Pipeline) -> type[Detection]:
+    if pipeline.ordering is None:
+        return Detection
+    from spark_jobs.ordered import OrderedDetection  # which is a Detection itself
+
+    return OrderedDetection
 
 
 class Detection:
@@ -229,7 +238,7 @@ class Detection:
         self._phase("detect.matched", batch, replayed=[shard["replayed"] for shard in shards])
 
         started = time.perf_counter()
-        stamps = self._stamps(savepoint, shards)
+        stamps = self._stamps(savepoint, shards, reach)
         self._phase("detect.sequenced", batch)
         stamped = self._stamped(stamps)
         matches = sum(result["rows"] for result in stamped)
@@ -238,8 +247,7 @@ class Detection:
         started = time.perf_counter()
         self._phase("detect.written", batch)
         seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
-        kept = [_kept(shard) for shard in shards]
-        following = advance(self.operator, savepoint, seed, kept, reach.at, reach.read, reach.ends)
+        following = self._following(savepoint, seed, shards, reach, time.perf_counter() - began)
         self.savepoints.save(following, self.attempt.number)
         self._phase("detect.saved", batch, bytes=following.bytes)
         place.publish(
@@ -334,26 +342,35 @@ class Detection:
         write_arrow(path, pa.table({"sn": numbers, "ts": at.ts, "log_sn": at.sn}))
         return path
 
-    def _stamps(self, savepoint: Savepoint, shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _following(
+        self, savepoint: Savepoint, seed: Seed, shards: list[dict[str, Any]], reach: Reach, seconds: float
+    ) -> Savepoint:
+        """The next savepoint, after a batch that took some seconds so far."""
+        kept = [_kept(shard) for shard in shards]
+        return advance(self.operator, savepoint, seed, kept, reach.at, reach.read, reach.ends)
+
+    def _stamps(self, savepoint: Savepoint, shards: list[dict[str, Any]], reach: Reach) -> list[dict[str, Any]]:
         """Cut the order of all matches into slices, each to be stamped and written on its own."""
         matches = sum(shard["matches"] for shard in shards)
         if not matches:
             return []
         cut = slices([shard["marks"] for shard in shards], self.settings.shards) if matches >= SLICE_MATCHES else [Slice()]
+        outs = [shard["out"] for shard in shards]
         return [
-            {
-                "pipeline": self.text,
-                "batch": savepoint.batch + 1,
-                "attempt": self.attempt.number,
-                "index": index,
-                "seed": savepoint.seed,
-                "shards": [shard["out"] for shard in shards],
-                "low": part.low,
-                "high": part.high,
-                "folder": f"{self.lake.path('complex_events')}/{output_folder(self.version.operator, self.version.number)}",
-            }
+            {**self._stamp(savepoint, index), "shards": outs, "low": part.low, "high": part.high}
             for index, part in enumerate(cut)
         ]
+
+    def _stamp(self, savepoint: Savepoint, index: int) -> dict[str, Any]:
+        """What every task that writes complex events has to know."""
+        return {
+            "pipeline": self.text,
+            "batch": savepoint.batch + 1,
+            "attempt": self.attempt.number,
+            "index": index,
+            "seed": savepoint.seed,
+            "folder": f"{self.lake.path('complex_events')}/{output_folder(self.version.operator, self.version.number)}",
+        }
 
     def _stamped(self, stamps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len(stamps) == 1:

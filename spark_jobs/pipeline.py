@@ -18,6 +18,9 @@ from spark_jobs.cep.pattern import parse_pattern
 from spark_jobs.cep.windows import Window
 from spark_jobs.cep.words import LARGEST_COUNT, duration, skip_policy, window_of
 from spark_jobs.errors import suggest
+from spark_jobs.ordering.order import Order
+from spark_jobs.ordering.slack import Slack
+from spark_jobs.ordering.speculation import Speculation
 
 # The input of operators that read no other operator.
 EVENT_LOG = "event_log"
@@ -156,12 +159,48 @@ class OperatorSpec(_Strict):
         return self.from_
 
 
+class CheckpointSpec(_Strict):
+    """After how many events a state is kept that late events can go back to; otherwise when that pays."""
+
+    events: int | None = Field(default=None, ge=1)
+    speculative: int | None = Field(default=None, ge=1)
+
+    def policy(self, event_seconds: float, save_seconds: float) -> dict[str, Any]:
+        if self.events:
+            return {"kind": "events", "n": self.events}
+        if self.speculative:
+            return {"kind": "speculative", "n": self.speculative}
+        return {"kind": "adaptive", "event_seconds": event_seconds, "save_seconds": save_seconds}
+
+
+class Ordering(_Strict):
+    """Events are matched in the order in which they happened, not in that in which they came."""
+
+    clock: str | None = None  # the source whose events move the clock; otherwise whoever is ahead
+    slack: Duration | None = None  # to wait for late events from the beginning; it grows by itself
+    speculation: Annotated[float, Field(ge=0, le=1)] | Literal["adaptive"] = 1.0  # the share of it that is really waited for
+    retraction: Literal["on demand", "full"] = "on demand"
+    revise: Duration = "1 h"  # how long after they are final results can still be corrected
+    checkpoint: CheckpointSpec = CheckpointSpec()
+
+    @property
+    def revise_us(self) -> int:
+        return duration(self.revise)
+
+    def beginning(self) -> Order:
+        """What is known of time before the first event."""
+        k = duration(self.slack) if self.slack else 0
+        alpha = 1.0 if self.speculation == "adaptive" else self.speculation
+        return Order(Slack(k=k, measured=self.clock is None or k > 0), Speculation(alpha))
+
+
 class Pipeline(_Strict):
     """A checked pipeline. Use `load_pipeline`; `Pipeline.model_validate_json` is for tasks."""
 
     name: Name
     source: Source
     operators: dict[Name, OperatorSpec] = Field(min_length=1)
+    ordering: Ordering | None = None
     allow_faults_in_any_lake: bool = False  # otherwise drills break only lakes of their own
 
     @cached_property
@@ -212,7 +251,7 @@ class Pipeline(_Strict):
 
     @cached_property
     def output_schema(self) -> pa.Schema:
-        return complex_events.schema(self.measures)
+        return complex_events.schema(self.measures, revised=self.ordering is not None)
 
     def fingerprint(self, operator: str) -> str:
         """Changes when the meaning of the operator, or of one it reads, does; a key that a later version adds leaves it."""

@@ -22,7 +22,18 @@ from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.pattern import Pattern, parse_pattern
 from spark_jobs.cep.terms import Terms
 from spark_jobs.errors import ExpressionError, PipelineError, suggest
-from spark_jobs.pipeline import EVENT_LOG, Attribute, Columns, LimitsSpec, OperatorSpec, Pipeline, Source, WindowSpec
+from spark_jobs.pipeline import (
+    EVENT_LOG,
+    Attribute,
+    CheckpointSpec,
+    Columns,
+    LimitsSpec,
+    OperatorSpec,
+    Ordering,
+    Pipeline,
+    Source,
+    WindowSpec,
+)
 
 # Larger files than this are not pipelines; the bound keeps hostile YAML from exhausting memory.
 MAX_FILE_BYTES = 1_000_000
@@ -131,6 +142,10 @@ def _keys_at(path: Path_) -> list[str]:
     match path:
         case ():
             model = Pipeline
+        case ("ordering",):
+            model = Ordering
+        case ("ordering", "checkpoint"):
+            model = CheckpointSpec
         case ("source",):
             model = Source
         case ("source", "columns"):
@@ -168,6 +183,9 @@ def _graph_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
     """Inputs that do not exist, are named twice, or lead back to their reader."""
     problems: list[tuple[Path_, str]] = []
     known = [EVENT_LOG, *pipeline.operators]
+    if pipeline.ordering is not None and pipeline.downstream:
+        here = ("operators", pipeline.downstream[0], "from")
+        problems.append((here, "with 'ordering', operators read the event log only"))
     for name, spec in pipeline.operators.items():
         here = ("operators", name, "from")
         problems += [(here, f"no input '{i}'{suggest(i, known)}") for i in spec.inputs if i not in known]

@@ -27,6 +27,7 @@ from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.outputs import output_name
 from spark_jobs.lake.scan import of_shard, read_events
 from spark_jobs.lake.seal import seal
+from spark_jobs.ordering.revisions import as_asserted
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
 from spark_jobs.recovery.savepoint import Origin, shard_savepoint
 from spark_jobs.recovery.sets import read_columns, read_numbers, stored_numbers
@@ -157,6 +158,8 @@ def stamp_task(payload: dict[str, Any]) -> dict[str, Any]:
     shards = [read_arrow(path) for path in payload["shards"]]
     part = Slice(*(tuple(bound) if bound else None for bound in (payload["low"], payload["high"])))
     stamped, seed = stamp(Seed(*payload["seed"]), payload["batch"], shards, part)
+    if "final" in payload:
+        stamped = as_asserted(stamped, payload["final"])
     count = stamped.num_rows
     name = output_name(seed.ordinal - count, seed.ordinal - 1, payload["batch"], payload["attempt"], payload["index"])
     path = write_complex_events(f"{payload['folder']}/{name}", stamped, schema)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from schemas import complex_events
@@ -21,6 +23,7 @@ from spark_jobs.cep.sequencer import Seed
 from spark_jobs.errors import CommitDamaged
 from spark_jobs.lake.commit import claim
 from spark_jobs.lake.scan import number_range, read_events
+from spark_jobs.lake.seal import CHECKED
 from spark_jobs.lake.tables import Lake
 
 _NUMBERS: tuple[str, ...] = ("log_sn", "watermark", "seed_x", "seed_ordinal", "check")
@@ -136,6 +139,14 @@ def output_folder(operator: str, version: int) -> str:
 def output_name(first: int, last: int, batch: int, attempt: int, index: int) -> str:
     """The name says which ordinals are inside, so that a consumer finds its files without opening any."""
     return f"ce-{first:012}-{last:012}-{batch:08}-{attempt:06}-{index:03}.parquet"
+
+
+def read_rows(files: Sequence[dict[str, Any]], schema: pa.Schema, first: int, last: int) -> pa.Table:
+    """Complex events as they were published, with the ordinals from `first` to `last`."""
+    inside = pa.schema([field for field in schema if field.name not in complex_events.PARTITION_BY])
+    tables = [pq.read_table(file["path"], schema=inside, partitioning=None, **CHECKED) for file in files]
+    rows = pa.concat_tables([inside.empty_table(), *tables])
+    return rows.filter((pc.field("ordinal") >= first) & (pc.field("ordinal") <= last))
 
 
 def shard_files(files: Sequence[OutputFile], after: int, end: int, needed: Any) -> list[dict[str, Any]]:

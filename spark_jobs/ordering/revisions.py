@@ -77,3 +77,15 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_timestamp(type_):
         column = column.cast(pa.int64())
     return pc.fill_null(column.cast(pa.string()), _NOTHING)
+
+
+def as_asserted(stamped: pa.Table, final: int) -> pa.Table:
+    """Complex events that say whether they may still be taken back."""
+    count = stamped.num_rows
+    speculative = pc.greater(stamped["decided_ts"].cast(pa.int64()), final)
+    return (
+        stamped
+        .append_column("revision", pa.repeat(ASSERT, count))
+        .append_column("of", pa.nulls(count, pa.int64()))
+        .append_column("speculative", speculative)
+    )  # fmt: skip

@@ -112,11 +112,14 @@ class Corrected(NamedTuple):
     again: int  # events that were matched again
 
 
-def corrected(operator: Operator, states: Sequence[State], events: pa.Table, late: Int64s) -> Corrected:
+def corrected(
+    operator: Operator, states: Sequence[State], events: pa.Table, late: Int64s, *, to_the_end: bool = False
+) -> Corrected:
     """Go back to the last state before a late event and forward again, until a state is what it was; then to the next one.
 
     `states` are in order of time, the last one is where the shard stands. `events` holds what the first state gone back to
-    needs and all events after it, the late ones among them; `late` are their times, in order.
+    needs and all events after it, the late ones among them; `late` are their times, in order. `to_the_end` looks for no
+    state that is what it was, which is full retraction.
     """
     kept, parts, stretches, again = list(states), [], [], 0
     ts = int64s(events["stream_ts"])
@@ -132,7 +135,7 @@ def corrected(operator: Operator, states: Sequence[State], events: pa.Table, lat
             found, state = forward(operator, state, events, before.upto)
             parts.append(found)
             late = late[late > before.upto]
-            if state.same_as(before, operator) or place == len(kept) - 1:
+            if place == len(kept) - 1 or (not to_the_end and state.same_as(before, operator)):
                 break
             kept[place] = state
         kept[place] = state

@@ -52,10 +52,11 @@ class ShardSavepoint:
     shards: int
     kept: tuple[Kept, ...]
     floors: bytes = b""
+    states: bytes = b""  # of events in order of time: where late ones can go back to
 
     @property
     def bytes(self) -> int:
-        return sum(kept.bytes for kept in self.kept) + len(self.floors)
+        return sum(kept.bytes for kept in self.kept) + len(self.floors) + len(self.states)
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Savepoint:
     read: int  # events of all inputs so far, which is the number of the last one in the operator's stream
     edges: tuple[Edge, ...]
     shards: tuple[ShardSavepoint, ...]
+    ordering: str = ""  # of events in order of time: clock, slack, speculation
 
     @property
     def bytes(self) -> int:
@@ -142,6 +144,7 @@ def advance(
     at: Instant,
     read: int,
     ends: Sequence[int],
+    ordering: str = "",
 ) -> Savepoint:
     """The next savepoint: the batch ended at instant `at`, each input at its end, and the numbers after it begin at `seed`."""
     return Savepoint(
@@ -154,6 +157,7 @@ def advance(
         read=read,
         edges=tuple(Edge(edge.name, edge.end, end) for edge, end in zip(savepoint.edges, ends, strict=True)),
         shards=tuple(shards),
+        ordering=ordering,
     )
 
 

@@ -94,7 +94,7 @@ class SavepointTable:
 
 def _opened(lake: Lake) -> DeltaTable:
     try:
-        return lake.open("savepoints", savepoints.SCHEMA)
+        return lake.open("savepoints", savepoints.SCHEMA, may_grow=True)
     except DeltaError as error:
         raise RepriseError(
             f"the table 'savepoints' cannot be written: {_first_line(error)}. Nothing was published. Move the folder "
@@ -182,6 +182,7 @@ def _stored(rows: list[Row]) -> Stored:
         read=first["read"],
         edges=tuple(Edge(name, some[name]["start_sn"], some[name]["end_sn"]) for name in names),
         shards=tuple(_shard(whole[shard], names) for shard in sorted(whole)),
+        ordering=first["ordering"] or "",
     )
     missing = tuple(shard for shard in range(first["shards"]) if shard not in whole)
     return Stored(savepoint, first["shards"], missing)
@@ -195,7 +196,7 @@ def _input_order(inputs: dict[str, Row]) -> list[str]:
 def _shard(inputs: dict[str, Row], names: list[str]) -> ShardSavepoint:
     rows = [inputs[name] for name in names]
     kept = tuple(Kept(row["trim_sn"], row["skip"], row["context"], row["places"]) for row in rows)
-    return ShardSavepoint(rows[0]["shard"], rows[0]["shards"], kept, rows[0]["floors"])
+    return ShardSavepoint(rows[0]["shard"], rows[0]["shards"], kept, rows[0]["floors"], rows[0]["states"] or b"")
 
 
 def _rows(savepoint: Savepoint, shard: ShardSavepoint, attempt: int) -> list[Row]:
@@ -225,17 +226,23 @@ def _rows(savepoint: Savepoint, shard: ShardSavepoint, attempt: int) -> list[Row
             "read": savepoint.read,
             "log_sn": savepoint.at.sn,
             "watermark": savepoint.at.ts,
-            "bytes": kept.bytes + len(floors),
+            "ordering": savepoint.ordering or None,
+            "states": (shard.states or None) if place == 0 else None,
+            "bytes": kept.bytes + len(floors) + (len(shard.states) if place == 0 else 0),
         }
         rows.append({**row, "checksum": checksum(row)})
     return rows
 
 
 def checksum(row: Row) -> int:
-    """Of all columns but itself, the same on every machine."""
-    values = [(name, row[name]) for name in savepoints.SCHEMA.names if name != "checksum"]
+    """Of all columns but itself, the same on every machine; of those that older tables do not have, where there is a value."""
+    values = [(name, row[name]) for name in savepoints.SCHEMA.names if name != "checksum" and not _added_later(name, row)]
     text = json.dumps([[name, base64.b64encode(v).decode() if isinstance(v, bytes) else v] for name, v in values])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _added_later(name: str, row: Row) -> bool:
+    return name in ("ordering", "states") and row[name] is None
 
 
 def _first_line(error: Exception) -> str:

@@ -208,6 +208,8 @@ class _Job:
 
     def _verified(self, version: Version) -> Verification:
         name = version.operator
+        if self.chain.pipeline.ordering is not None:
+            raise RepriseError(f"'{name}' reads events in order of time, for which there is no reference run yet")
         _check_there(self.chain.log)
         if self.full:  # also where the reference run was made before: what it read then may have been changed since
             _check_seals(self.chain.log)

@@ -1,0 +1,229 @@
+"""Detection over events in order of time: the net of what is published is right after every commit, however late they come."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from spark_jobs.cep.matcher import NOT_HELD, Known, match_shard
+from spark_jobs.delays import parse_delay
+from spark_jobs.errors import PipelineError
+from spark_jobs.faults.fault import parse_fault
+from spark_jobs.faults.plan import FaultPlan
+from spark_jobs.faults.strike import InjectedFailure
+from spark_jobs.lake.outputs import committed_of
+from spark_jobs.lake.tables import Lake
+from spark_jobs.ordered import OrderedDetection
+from spark_jobs.ordering.revisions import net
+from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline_file import parse_pipeline
+from spark_jobs.recovery.savepoint import Savepoint
+from spark_jobs.verify.job import verify
+from spark_jobs.verify.verdict import Verdict
+from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in
+
+Rows = list[tuple[Any, ...]]
+
+OPERATORS = """
+  hourly:
+    partition_by: key
+    window: {time: 2 min, slide: 40 s}
+    pattern: A -> B
+    define: {A: type = 'a', B: type = 'b' AND amount > A.amount}
+  quick:
+    partition_by: key
+    pattern: A B+ C
+    define: {A: type = 'a', B: "type IN ('b', 'd')", C: type = 'c'}
+    within: 2 min
+    timed_out: true
+    measures: {many: COUNT(B.*)}
+  counted:
+    window: {count: 60, slide: 20}
+    pattern: A -> B -> C
+    define: {A: type = 'a' AND amount > 30, B: type = 'b' AND amount > 30, C: type = 'c'}
+"""
+
+
+def pipeline_of(ordering: str) -> Pipeline:
+    return parse_pipeline(f"{PIPELINE}{OPERATORS}ordering: {{{ordering}}}\n", "ordered.yaml")
+
+
+@pytest.fixture(scope="module")
+def disordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sources, one of which falls behind by up to 40 s, three minutes apart at most; all of them jitter."""
+    folder = tmp_path_factory.mktemp("disordered")
+    delay = parse_delay("s1 from 60 s for 400 s by 8 s every 60 s")
+    landing = small_log(folder / "landing", 1_200, delays=(delay,), jitter=3_000_000)
+    take_in(pipeline_of("speculation: 1"), landing, Lake(folder / "lake"))
+    return folder / "lake"
+
+
+def copy(ingested: Path, folder: Path) -> Lake:
+    shutil.copytree(ingested, folder / "lake")
+    return Lake(folder / "lake")
+
+
+def standing(pipeline: Pipeline, lake: Lake, operator: str) -> Rows:
+    rows = lake.read("complex_events").filter(pa.compute.field("operator") == operator)
+    ordinals = sorted(rows["ordinal"].to_pylist())
+    assert ordinals == list(range(1, len(ordinals) + 1)), "every row has a number of its own"
+    names = list(pipeline.built[operator].measured.types)
+    return sorted(_row(r, r["decided_ts"].timestamp(), r["decided_sn"], r["sns"], names) for r in net(rows).to_pylist())
+
+
+def _row(match: dict[str, Any], at: float, by: int, sns: list[int], measures: list[str]) -> tuple[Any, ...]:
+    said = [match[name] for name in measures]
+    return (at, by, match["y"], match["key"] or "", tuple(sns), tuple(match["symbols"]), match["timed_out"], *said)
+
+
+def right(pipeline: Pipeline, lake: Lake, operator: str) -> Rows:
+    """What the engine finds in one go in all events that count, sorted by time."""
+    built = pipeline.built[operator]
+    at = committed_of(DeltaTable(lake.path("complex_events")), operator, 1).at
+    late = set(lake.read("late_events")["sn"].to_pylist()) if lake.has("late_events") else set()
+    events = [e for e in events_of(lake) if e["sn"] <= at.sn and e["sn"] not in late and micros(e["ts"]) <= at.ts]
+    events.sort(key=lambda e: (e["ts"], e["sn"]))
+    sns = np.array([e["sn"] for e in events])
+    table = pa.Table.from_pylist(
+        [{**e, "sn": place, "stream_ts": e["ts"]} for place, e in enumerate(events, 1)],
+        pipeline.source.schema,
+    )
+    known = Known(0, len(events), NOT_HELD, at.ts, built.window.first_window())
+    names = list(built.measured.types)
+    found = match_shard(built, table, known).matches.to_pylist()
+    name = [0, *sns.tolist()]  # of a place; a deadline has none
+    return sorted(_row(r, r["_at_ts"] / 1e6, name[r["_at_sn"]], [name[sn] for sn in r["sns"]], names) for r in found)
+
+
+def micros(moment: Any) -> int:
+    return int(pa.scalar(moment, pa.timestamp("us", "UTC")).cast(pa.int64()).as_py())
+
+
+def check(pipeline: Pipeline, lake: Lake) -> None:
+    for operator in pipeline.operators:
+        assert standing(pipeline, lake, operator) == right(pipeline, lake, operator), operator
+
+
+@pytest.mark.parametrize(
+    ("ordering", "shards"),
+    [
+        ("speculation: 1", 2),
+        ("speculation: 0", 2),
+        ("speculation: 0.3, retraction: full", 1),
+        ("speculation: 0.5, clock: s0, checkpoint: {events: 40}", 3),
+        ("speculation: 0.1, slack: 20 s, checkpoint: {speculative: 10}", 2),
+        ("speculation: adaptive, revise: 1 min", 2),
+        ("speculation: 0, revise: 1 s", 2),
+    ],
+)
+def test_after_the_last_commit_stands_what_is_right(ordering: str, shards: int, disordered: Path, tmp_path: Path) -> None:
+    pipeline, lake = pipeline_of(ordering), copy(disordered, tmp_path)
+    find(pipeline, lake, 150, shards)
+    check(pipeline, lake)
+
+
+def test_it_is_right_after_every_commit(disordered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, lake = pipeline_of("speculation: 0.2, clock: s0"), copy(disordered, tmp_path)
+    batch, seen = OrderedDetection._batch, []
+
+    def checked(self: OrderedDetection, *args: Any) -> Savepoint:
+        following = batch(self, *args)
+        name = self.operator.name
+        assert standing(pipeline, lake, name) == right(pipeline, lake, name), (name, following.batch)
+        seen.append(name)
+        return following
+
+    monkeypatch.setattr(OrderedDetection, "_batch", checked)
+    find(pipeline, lake, 100)
+    assert len(seen) == 12 * len(pipeline.operators)
+    rows = lake.read("complex_events")
+    assert rows.filter(pa.compute.field("revision") == "retract").num_rows > 10
+    assert 0 < rows.filter(pa.compute.field("speculative")).num_rows < rows.num_rows
+
+
+def test_full_retraction_comes_to_the_same_and_touches_more(disordered: Path, tmp_path: Path) -> None:
+    found, rows = [], []
+    for mode in ("on demand", "full"):
+        (folder := tmp_path / mode).mkdir()
+        pipeline, lake = pipeline_of(f"speculation: 0, retraction: {mode}"), copy(disordered, folder)
+        find(pipeline, lake, 150)
+        found.append({name: standing(pipeline, lake, name) for name in pipeline.operators})
+        rows.append(lake.read("complex_events").num_rows)
+    assert found[0] == found[1]
+    assert rows[0] < rows[1]
+
+
+def test_without_disorder_it_publishes_what_plain_detection_does_with_the_same_numbers(tmp_path: Path) -> None:
+    landing = small_log(tmp_path / "landing", 1_200)
+    plain = parse_pipeline(PIPELINE + OPERATORS, "plain.yaml")
+    lakes = {}
+    for name, pipeline in (("plain", plain), ("ordered", pipeline_of("speculation: 1"))):
+        lakes[name] = Lake(tmp_path / name)
+        take_in(pipeline, landing, lakes[name])
+        find(pipeline, lakes[name], 150)
+    mine, theirs = (output(lakes[name]) for name in ("ordered", "plain"))
+    own = {"revision": "assert", "of": None, "speculative": False}
+    assert mine == [{**row, **own} for row in theirs]
+
+
+@pytest.mark.parametrize("phase", ["detect.matched", "detect.written", "detect.saved", "detect.published"])
+def test_an_attempt_that_dies_changes_nothing(phase: str, disordered: Path, tmp_path: Path) -> None:
+    pipeline, lake = pipeline_of("speculation: 0.2"), copy(disordered, tmp_path)
+    FaultPlan(lake).allow()
+    for number in (3, 5):
+        FaultPlan(lake).arm(parse_fault(f"raise_error:{phase}@{number}:quick"))
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            find(pipeline, lake, 150)
+            break
+        except InjectedFailure:
+            continue
+    assert tries == 3
+    check(pipeline, lake)
+
+
+def test_a_lost_savepoint_is_made_anew(disordered: Path, tmp_path: Path) -> None:
+    pipeline, lake = pipeline_of("speculation: 0.2"), copy(disordered, tmp_path)
+    FaultPlan(lake).allow()
+    FaultPlan(lake).arm(parse_fault("raise_error:detect.published@4:quick"))
+    with pytest.raises(InjectedFailure):
+        find(pipeline, lake, 150)
+    for file in Path(lake.path("savepoints")).glob("quick-*.parquet"):
+        file.write_bytes(b"gone")
+    find(pipeline, lake, 150)
+    check(pipeline, lake)
+
+
+def test_what_comes_too_late_is_set_aside_once_with_its_reason(disordered: Path, tmp_path: Path) -> None:
+    pipeline = pipeline_of("speculation: 0, revise: 1 s")
+    found = []
+    for batch in (100, 700):  # how the log is cut does not show
+        (folder := tmp_path / str(batch)).mkdir()
+        lake = copy(disordered, folder)
+        find(pipeline, lake, batch)
+        late = lake.read("late_events").sort_by("sn").drop(["at"])
+        found.append(late.to_pylist())
+    assert found[0] == found[1]
+    assert len({row["sn"] for row in found[0]}) == len(found[0]) > 5
+    assert all("could no longer be corrected" in row["reason"] for row in found[0])
+
+
+def test_what_cannot_be_done_yet_is_said(disordered: Path, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="operators read the event log only"):
+        parse_pipeline(
+            f"{PIPELINE}  more:\n    from: probing\n    pattern: P\n    define: {{P: loss > 1}}\nordering: {{}}\n",
+            "ordered.yaml",
+        )
+    pipeline, lake = pipeline_of("speculation: 1"), copy(disordered, tmp_path)
+    find(pipeline, lake, 700)
+    for done in verify(pipeline, lake):
+        assert done.verdict is Verdict.UNKNOWN
+        assert "no reference run yet" in done.findings[0].note
