@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_jobs.cep.matcher import NOT_HELD, Known, match_shard
 from spark_jobs.delays import parse_delay
@@ -20,10 +25,13 @@ from spark_jobs.faults.strike import InjectedFailure
 from spark_jobs.lake.outputs import committed_of
 from spark_jobs.lake.tables import Lake
 from spark_jobs.ordered import OrderedDetection
+from spark_jobs.ordering.order import too_late
 from spark_jobs.ordering.revisions import net
-from spark_jobs.pipeline import Pipeline
+from spark_jobs.ordering.slack import by_stream_time, follow
+from spark_jobs.pipeline import Ordering, Pipeline
 from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.recovery.savepoint import Savepoint
+from spark_jobs.verify.in_order import left_out
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
 from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in
@@ -70,7 +78,7 @@ def copy(ingested: Path, folder: Path) -> Lake:
 
 
 def standing(pipeline: Pipeline, lake: Lake, operator: str) -> Rows:
-    rows = lake.read("complex_events").filter(pa.compute.field("operator") == operator)
+    rows = lake.read("complex_events").filter(pc.field("operator") == operator)
     ordinals = sorted(rows["ordinal"].to_pylist())
     assert ordinals == list(range(1, len(ordinals) + 1)), "every row has a number of its own"
     names = list(pipeline.built[operator].measured.types)
@@ -143,8 +151,8 @@ def test_it_is_right_after_every_commit(disordered: Path, tmp_path: Path, monkey
     find(pipeline, lake, 100)
     assert len(seen) == 12 * len(pipeline.operators)
     rows = lake.read("complex_events")
-    assert rows.filter(pa.compute.field("revision") == "retract").num_rows > 10
-    assert 0 < rows.filter(pa.compute.field("speculative")).num_rows < rows.num_rows
+    assert rows.filter(pc.field("revision") == "retract").num_rows > 10
+    assert 0 < rows.filter(pc.field("speculative")).num_rows < rows.num_rows
 
 
 def test_full_retraction_comes_to_the_same_and_touches_more(disordered: Path, tmp_path: Path) -> None:
@@ -216,14 +224,61 @@ def test_what_comes_too_late_is_set_aside_once_with_its_reason(disordered: Path,
     assert all("could no longer be corrected" in row["reason"] for row in found[0])
 
 
-def test_what_cannot_be_done_yet_is_said(disordered: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_done_yet_is_said() -> None:
     with pytest.raises(PipelineError, match="operators read the event log only"):
         parse_pipeline(
             f"{PIPELINE}  more:\n    from: probing\n    pattern: P\n    define: {{P: loss > 1}}\nordering: {{}}\n",
             "ordered.yaml",
         )
-    pipeline, lake = pipeline_of("speculation: 1"), copy(disordered, tmp_path)
-    find(pipeline, lake, 700)
-    for done in verify(pipeline, lake):
-        assert done.verdict is Verdict.UNKNOWN
-        assert "no reference run yet" in done.findings[0].note
+
+
+@pytest.fixture
+def detected(disordered: Path, tmp_path: Path) -> Lake:
+    lake = copy(disordered, tmp_path)
+    find(pipeline_of(SPECULATIVE), lake, 150)
+    return lake
+
+
+SPECULATIVE = "speculation: 0.2, revise: 1 s"
+
+
+def test_the_verdict_on_it_is_valid(detected: Lake) -> None:
+    for done in verify(pipeline_of(SPECULATIVE), detected):
+        assert done.verdict is Verdict.VALID, done
+        assert done.matches == done.reference_matches > 5
+        assert done.events == 1_200
+
+
+def rewritten(lake: Lake, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change what was published, file by file, as a broken engine might have written it."""
+    for file in Path(lake.path("complex_events")).rglob("ce-*.parquet"):
+        pq.write_table(change(pq.read_table(file, partitioning=None)), file)
+
+
+@pytest.mark.parametrize(
+    ("change", "property_"),
+    [
+        (lambda t: t.set_column(t.schema.get_field_index("of"), "of", pa.nulls(t.num_rows, pa.int64())), "every retraction"),
+        (lambda t: t.set_column(t.schema.get_field_index("y"), "y", pc.add(t["y"], 1)), "no false positives"),
+    ],
+)
+def test_a_broken_output_is_invalid(detected: Lake, change: Callable[[pa.Table], pa.Table], property_: str) -> None:
+    rewritten(detected, change)
+    found = verify(pipeline_of(SPECULATIVE), detected)
+    assert Verdict.INVALID in {done.verdict for done in found}
+    wrong = {f.property for done in found for f in done.findings if f.verdict is Verdict.INVALID}
+    assert any(name.startswith(property_) for name in wrong), wrong
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=60), st.booleans(), st.integers(0, 2), st.integers(1, 9))
+def test_reference_and_detection_agree_on_what_came_too_late(
+    events: list[tuple[int, bool]], by_source: bool, slack: int, revise: int
+) -> None:
+    """Two ways to compute it: one event after the other, and all at once."""
+    said = {"clock": "s0" if by_source else None, "slack": f"{slack} us" if slack else None, "revise": f"{revise} us"}
+    ordering = Ordering(**said)
+    ts, ticks = np.array([e[0] for e in events], np.int64), np.array([e[1] for e in events], bool)
+    beginning = ordering.beginning().slack
+    course = follow(beginning, ts, ticks if by_source else by_stream_time(beginning, ts))
+    source = pa.chunked_array([pa.array(["s0" if tick else "s1" for tick in ticks], pa.string())])
+    assert np.flatnonzero(left_out(ts, source, ordering)).tolist() == too_late(beginning, course, ts, revise).tolist()

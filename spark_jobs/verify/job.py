@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -21,12 +22,13 @@ from deltalake.exceptions import DeltaError
 from schemas import verdicts
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.plan import FaultPlan
-from spark_jobs.lake.outputs import open_outputs, output_of
+from spark_jobs.lake.outputs import Output, open_outputs, output_of
 from spark_jobs.lake.scan import EventLog, open_log
 from spark_jobs.lake.seal import broken
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.runner import InlineRunner, Runner, Task, open_runner
+from spark_jobs.verify import in_order
 from spark_jobs.verify.base import NO_BASE, Base, Since, base_of, files_of, since
 from spark_jobs.verify.chain import Chain, Link
 from spark_jobs.verify.checkers import CHECKERS, Evidence, run_checkers
@@ -208,14 +210,14 @@ class _Job:
 
     def _verified(self, version: Version) -> Verification:
         name = version.operator
-        if self.chain.pipeline.ordering is not None:
-            raise RepriseError(f"'{name}' reads events in order of time, for which there is no reference run yet")
         _check_there(self.chain.log)
         if self.full:  # also where the reference run was made before: what it read then may have been changed since
             _check_seals(self.chain.log)
         table = open_outputs(self.lake, self.chain.pipeline.output_schema)
         # One version of the table for both: a detection that goes on meanwhile must not look like a false positive.
         output = output_of(self.lake, table, name, version.number)
+        if self.chain.pipeline.ordering is not None:
+            return self._verified_in_order(version, output)
         files = files_of(self.lake, table, name, version.number)
         end_sn = output.committed.at.sn if output.committed.batch else version.after_sn
         base = None if self.full else base_of(self.lake, self.chain, version)
@@ -254,6 +256,33 @@ class _Job:
             covers = Base(end_sn, done.to_ordinal, found.last_batch, files)
             covers.store(self.chain.folder(name), version.number)
         return done
+
+    def _verified_in_order(self, version: Version, output: Output) -> Verification:
+        """Always of everything: a late event may have changed any of it."""
+        pipeline, name = self.chain.pipeline, version.operator
+        operator, at = pipeline.built[name], output.committed.at
+        scratch = self.lake.scratch("verify") / name
+        scratch.mkdir(parents=True, exist_ok=True)
+        try:
+            reference = in_order.expected(pipeline, operator, self.chain.log, at, scratch) if output.committed.batch else []
+            stands, revisions = in_order.standing(output, pipeline.output_schema, scratch)
+            scope = Scope(detected_sn=at.sn)
+            found = compare(self.chain.runner, scratch / "compared", stands, reference, operator.measured.types, scope)
+            findings = [*self._findings(version, found, at.sn, None, Since([], 0, 0)), revisions]
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return Verification(
+            operator=name,
+            version=version.number,
+            verdict=worst(finding.verdict for finding in findings),
+            events=at.sn,
+            matches=found.rows,
+            reference_matches=found.reference_rows,
+            findings=findings,
+            fingerprint=version.fingerprint,
+            to_ordinal=output.committed.seed.ordinal - 1,
+            to_sn=at.sn,
+        )
 
     def _findings(self, version: Version, found: Comparison, end_sn: int, base: Base | None, changed: Since) -> list[Finding]:
         plan, log_sn = FaultPlan(self.lake), self.chain.log.last_sn
