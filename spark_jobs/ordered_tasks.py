@@ -26,7 +26,7 @@ from spark_jobs.ordering.revisions import RETRACT, Revision, net, revision, with
 from spark_jobs.ordering.states import Corrected, State, base_of, corrected, forward, in_time
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.recovery.policy import Adaptive, EveryEvents, EverySpeculative, Policy, Since
-from spark_jobs.tasks import pipeline_of, read_arrow, write_arrow, write_complex_events
+from spark_jobs.tasks import pipeline_of, reach_phase, read_arrow, write_arrow, write_complex_events
 
 
 def order_task(payload: dict[str, Any]) -> dict[str, Any]:
@@ -36,6 +36,7 @@ def order_task(payload: dict[str, Any]) -> dict[str, Any]:
     states = unpacked(base64.b64decode(payload["states"]))
     started = time.perf_counter()
     events = _events(payload, pipeline, operator, states)
+    reach_phase(payload, "match.read")
     scanned = time.perf_counter()
     parts: list[pa.Table] = []
     retract: pa.Table | None = None
@@ -61,6 +62,7 @@ def order_task(payload: dict[str, Any]) -> dict[str, Any]:
         write_arrow(payload["out"], matches)
     if retract is not None and retract.num_rows:
         write_arrow(f"{payload['out']}-retract", retract)
+    reach_phase(payload, "match.written")
     ts = int64s(events["stream_ts"])
     return {
         "out": payload["out"] if matches is not None else None,

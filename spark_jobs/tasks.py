@@ -41,7 +41,7 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     known = Known(*payload["known"])
     started = time.perf_counter()
     events = _events(payload, pipeline, operator, known)
-    _phase(payload, "match.read")
+    reach_phase(payload, "match.read")
     scanned = time.perf_counter()
     closes = read_arrow(payload["closes"]) if payload["closes"] else None
     boundaries = Boundaries(payload["closes_from"], np.asarray(closes["ts"])) if closes else None
@@ -51,7 +51,7 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     matched = time.perf_counter()
     matches = in_order(traced(found.matches, events, closes, [entry["name"] for entry in payload["inputs"]]))
     write_arrow(payload["out"], matches)
-    _phase(payload, "match.written")
+    reach_phase(payload, "match.written")
     origins = _origins(events, payload["inputs"])
     kept = shard_savepoint(payload["shard"], payload["shards"], found, known.end_sn, skip=payload["skip"], origins=origins)
     return {
@@ -68,7 +68,7 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _phase(payload: dict[str, Any], name: str) -> None:
+def reach_phase(payload: dict[str, Any], name: str) -> None:
     """A moment inside a task, where a drill has armed a fault for one."""
     if payload["faults"]:
         with Attempt.joined(payload["faults"], say) as attempt:

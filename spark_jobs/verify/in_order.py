@@ -28,6 +28,7 @@ from spark_jobs.cep.sequencer import Slice as Everything
 from spark_jobs.errors import RepriseError
 from spark_jobs.lake.outputs import Output, read_rows
 from spark_jobs.lake.scan import EventLog, read_events
+from spark_jobs.lake.seal import broken
 from spark_jobs.pipeline import EVENT_LOG, Ordering, Pipeline
 from spark_jobs.streams import INPUT, NUMBER
 from spark_jobs.verify.comparison import Piece
@@ -73,6 +74,9 @@ def expected(pipeline: Pipeline, operator: Operator, log: EventLog, at: Instant,
 def standing(output: Output, schema: pa.Schema, folder: Path) -> tuple[list[Piece], Finding]:
     """What was asserted and not retracted, and whether retractions make sense."""
     files = [asdict(file) for file in output.files]
+    for file in output.files:
+        if problem := broken(file.path):
+            raise RepriseError(f"{file.path}: {problem}")
     rows = read_rows(files, schema, 1, output.committed.seed.ordinal - 1).sort_by("ordinal")
     back = rows.filter(pc.equal(rows["revision"], "retract"))
     finding = _judged(rows, back)
