@@ -255,7 +255,7 @@ class Detection:
             self.graph.pipeline.output_schema,
             self.attempt.number,
             complex_events.PARTITION_BY,
-            numbers_of(self.version.operator, self.version.number, batch, self.attempt.number, reach.at, seed),
+            self._numbers(batch, reach, seed),
         )
         self._phase("detect.published", batch)
         self._record("commit", "complex_events", batch, matches=matches, events=reach.read - savepoint.read)
@@ -274,6 +274,10 @@ class Detection:
         done.matches += matches
         self.attempt.say(f"{self.operator.name}: batch {batch}, log read up to {reach.at.sn:,}, {done.matches:,} matches")
         return following
+
+    def _numbers(self, batch: int, reach: Reach, seed: Seed) -> dict[str, int]:
+        """What the commit carries."""
+        return numbers_of(self.version.operator, self.version.number, batch, self.attempt.number, reach.at, seed)
 
     def _matched(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:
         shards = self._reading(savepoint, lambda: self.runner.run(match_task, self._payloads(savepoint, reach, self.shards)))

@@ -21,7 +21,7 @@ from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed
 from spark_jobs.detect import Detection
 from spark_jobs.feeds import LogFeed, Reach
-from spark_jobs.lake.outputs import output_of, shard_files
+from spark_jobs.lake.outputs import final_app, output_of, shard_files
 from spark_jobs.lake.scan import EventLog, read_events
 from spark_jobs.late import set_aside
 from spark_jobs.ordered_tasks import order_task, retract_task
@@ -229,6 +229,12 @@ class OrderedDetection(Detection):
         order = self._adapted(order, reach.at.ts - _order(savepoint, self.ordering).upto, seconds)
         kept = [_shard_savepoint(shard, order.mark(shard["first_upto"]).floor, reach.read) for shard in shards]
         return advance(self.operator, savepoint, seed, kept, reach.at, reach.read, reach.ends, order.to_json())
+
+    def _numbers(self, batch: int, reach: Reach, seed: Seed) -> dict[str, int]:
+        assert isinstance(reach, OrderedReach)
+        assert reach.order is not None
+        final = {final_app(self.version.operator, self.version.number): reach.order.slack.final}
+        return {**super()._numbers(batch, reach, seed), **final}
 
     def _adapted(self, order: Order, span: int, seconds: float) -> Order:
         """Speculate as much as there is time for: how long a batch took, of the time that passed in the log."""

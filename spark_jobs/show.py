@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from schemas import complex_events
@@ -12,14 +14,28 @@ from spark_jobs.errors import RepriseError, suggest
 from spark_jobs.faults.catalogue import CATALOGUE
 from spark_jobs.faults.phases import PHASES
 from spark_jobs.lake.history import read_history
+from spark_jobs.lake.outputs import final_app
 from spark_jobs.lake.tables import Lake
+from spark_jobs.ordering.revisions import net
 from spark_jobs.recovery.savepoint import Kept
 from spark_jobs.recovery.store import all_rows, checksum
 from spark_jobs.versions import registry
 
 Rows = tuple[list[str], list[list[Any]]]
 
-TABLES = ["savepoints", "matches", "versions", "history", "quarantine", "verdicts", "validations", "phases", "faults"]
+TABLES = [
+    "savepoints",
+    "matches",
+    "standing",
+    "late",
+    "versions",
+    "history",
+    "quarantine",
+    "verdicts",
+    "validations",
+    "phases",
+    "faults",
+]
 
 
 def rows_of(what: str, folder: Path | None, limit: int) -> Rows:
@@ -37,6 +53,8 @@ def rows_of(what: str, folder: Path | None, limit: int) -> Rows:
     columns, rows = {
         "savepoints": _savepoints,
         "matches": _matches,
+        "standing": _standing,
+        "late": _late,
         "versions": _versions,
         "history": _history,
         "quarantine": _quarantine,
@@ -91,8 +109,33 @@ def _savepoints(lake: Lake) -> Rows:
     return columns, rows
 
 
-def _matches(lake: Lake) -> Rows:
+def _standing(lake: Lake) -> Rows:
+    """Complex events that were not taken back, and whether they still could be."""
     read = lake.read("complex_events")
+    if "revision" not in read.column_names:
+        return _matches_in(lake, read)
+    handle, parts = DeltaTable(lake.path("complex_events")), []
+    for version in registry(lake).versions:
+        mine = (pc.field("operator") == version.operator) & (pc.field("version") == version.number)
+        rows = net(read.filter(mine))
+        final = handle.transaction_version(final_app(version.operator, version.number))
+        speculative = pc.greater(rows["decided_ts"].cast(pa.int64()), final if final is not None else 0)
+        state = pc.if_else(speculative, "speculative", "final")
+        parts.append(rows.drop_columns(["revision", "of", "speculative"]).append_column("state", state))
+    return _matches_in(lake, pa.concat_tables(parts) if parts else read)
+
+
+def _late(lake: Lake) -> Rows:
+    columns = ["sn", "source", "source_seq", "type", "key", "ts", "stream_ts", "reason"]
+    read = sorted(lake.read("late_events").to_pylist(), key=lambda r: r["sn"])
+    return columns, [[_time(r[c]) if c in ("ts", "stream_ts") else r[c] for c in columns] for r in read]
+
+
+def _matches(lake: Lake) -> Rows:
+    return _matches_in(lake, lake.read("complex_events"))
+
+
+def _matches_in(lake: Lake, read: pa.Table) -> Rows:
     fixed = ["operator", "version", "number", "ordinal", "key", "ts", "events", "batch"]
     measures = ["timed_out", *(name for name in read.column_names if name not in complex_events.FIXED_NAMES)]
     current = {v.operator: v.number for v in registry(lake).versions if v.current} if read.num_rows else {}

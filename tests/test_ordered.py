@@ -22,6 +22,8 @@ from spark_jobs.errors import PipelineError
 from spark_jobs.faults.fault import parse_fault
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.faults.strike import InjectedFailure
+from spark_jobs.generate import Recipe, generate
+from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.outputs import committed_of
 from spark_jobs.lake.tables import Lake
 from spark_jobs.ordered import OrderedDetection
@@ -31,6 +33,8 @@ from spark_jobs.ordering.slack import by_stream_time, follow
 from spark_jobs.pipeline import Ordering, Pipeline
 from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.recovery.savepoint import Savepoint
+from spark_jobs.show import rows_of
+from spark_jobs.trim import trim, vacuum
 from spark_jobs.verify.in_order import left_out
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
@@ -282,3 +286,35 @@ def test_reference_and_detection_agree_on_what_came_too_late(
     course = follow(beginning, ts, ticks if by_source else by_stream_time(beginning, ts))
     source = pa.chunked_array([pa.array(["s0" if tick else "s1" for tick in ticks], pa.string())])
     assert np.flatnonzero(left_out(ts, source, ordering)).tolist() == too_late(beginning, course, ts, revise).tolist()
+
+
+def test_a_trim_keeps_what_late_events_can_go_back_to(tmp_path: Path) -> None:
+    """Three hours, delivered one after the other, trimmed after each; late events reach back across their borders."""
+    pipeline = pipeline_of("speculation: 0.1, revise: 10 min")
+    delay = parse_delay("s1 from 30 min for 2 h by 2 min every 20 min")
+    generate(Recipe(1_500, types=4, keys=20, rate=0.15, delays=(delay,), jitter=60_000_000), tmp_path / "all")
+    hours = sorted({file.parent.parent for file in (tmp_path / "all").rglob("*.parquet")})
+    assert len(hours) >= 3
+    untouched, lake = Lake(tmp_path / "untouched"), Lake(tmp_path / "lake")
+    for hour in hours:
+        shutil.copytree(hour, tmp_path / "landing" / hour.relative_to(tmp_path / "all"))
+        for target in (untouched, lake):
+            take_in(pipeline, tmp_path / "landing", target)
+            find(pipeline, target, 200)
+        trim(pipeline, lake, Attempt(lake, "trim"))
+        vacuum(lake, 0)
+    assert len(events_of(lake)) < len(events_of(untouched))
+    check(pipeline, untouched)
+    for operator in pipeline.operators:
+        assert standing(pipeline, lake, operator) == standing(pipeline, untouched, operator)
+
+
+def test_people_see_what_stands_and_what_is_final(detected: Lake) -> None:
+    pipeline = pipeline_of(SPECULATIVE)
+    columns, rows = rows_of("standing", detected.root, 10_000)
+    assert len(rows) == sum(len(standing(pipeline, detected, name)) for name in pipeline.operators)
+    state = [dict(zip(columns, row, strict=True))["state"] for row in rows]
+    assert set(state) == {"final", "speculative"}
+    assert state.count("final") > state.count("speculative"), "only the last ones can still be taken back by what is expected"
+    _, late = rows_of("late", detected.root, 10_000)
+    assert len(late) == detected.read("late_events").num_rows > 0

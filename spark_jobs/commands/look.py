@@ -20,7 +20,10 @@ from spark_jobs.errors import RepriseError
 
 def show(
     what: Annotated[
-        str, typer.Argument(help="savepoints, matches, versions, history, quarantine, verdicts, validations, phases, faults.")
+        str,
+        typer.Argument(
+            help="matches, standing, late, savepoints, versions, history, quarantine, verdicts, validations, phases, faults."
+        ),
     ],
     lake: Annotated[Path | None, typer.Option(help="The lake folder.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Rows at most, the last ones.")] = 20,

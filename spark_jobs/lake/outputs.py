@@ -92,6 +92,11 @@ def _check_number(values: Sequence[int]) -> int:
     return zlib.crc32(" ".join(map(str, values)).encode())
 
 
+def final_app(operator: str, version: int) -> str:
+    """Where commits over events in order of time keep up to when everything is final."""
+    return f"{app_of(operator, version)}#final"
+
+
 def trimmed_of(operator: str, version: int) -> str:
     return f"{app_of(operator, version)}#trimmed"
 
