@@ -35,7 +35,7 @@ up: setup ## a real Airflow on 127.0.0.1:8080 (PORT=... for another) with the DA
 bench: setup ## measure the bars and compare
 	@$(BIN)/reprise bench loop && $(BIN)/reprise bench engine
 
-campaign: setup ## 400 drills with faults drawn from a seed, and 20,000 simulated ones (about 1.5 hours)
+campaign: setup ## 400 drills with faults drawn from a seed, and 20,000 simulated ones (about an hour)
 	@$(BIN)/reprise campaign --runs 400 --parallel 2 --simulate 20000
 
 soak: setup ## the property tests with 40 times as many random cases: 200,000 of the whole language (about an hour)

@@ -227,6 +227,11 @@ class Pipeline(_Strict):
         """The operators that read others."""
         return [name for name, spec in self.operators.items() if spec.inputs != [EVENT_LOG]]
 
+    @property
+    def unkeyed(self) -> list[str]:
+        """The operators that look at their stream as a whole."""
+        return [name for name, spec in self.operators.items() if spec.partition_by is None]
+
     def consumers(self, name: str) -> list[str]:
         """The operators that read an operator, or the log."""
         return [other for other, spec in self.operators.items() if name in spec.inputs]

@@ -277,6 +277,7 @@ def _faults(
         operators=tuple(pipeline.operators),
         batches=batches,
         downstream=tuple(pipeline.downstream),
+        unkeyed=tuple(pipeline.unkeyed),
         spark=master != "inline",
         cluster=cluster,
     )

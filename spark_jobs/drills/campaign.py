@@ -27,6 +27,7 @@ from spark_jobs.drills.trial import Conditions, Ground, Trial, prepare, run_tria
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.catalogue import CATALOGUE, Group, Needs
 from spark_jobs.faults.fault import Fault
+from spark_jobs.faults.phases import COMMITTED
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.faults.script import World, draw
 from spark_jobs.generate import Recipe
@@ -57,7 +58,7 @@ class Campaign:
     runs: int
     seed: int
     first: int = 1  # the number of the first run
-    masters: tuple[str, ...] = (INLINE, INLINE, "local[2]", CLUSTER)
+    masters: tuple[str, ...] = (INLINE, INLINE, INLINE, INLINE, "local[2]", CLUSTER)
     pipelines: tuple[Path, ...] = tuple(ROOT / "examples" / f"{name}.yaml" for name in PIPELINES)
     out: Path | None = None
     parallel: int = 1
@@ -108,6 +109,7 @@ def plan_of(campaign: Campaign, number: int) -> Run:
         operators=tuple(loaded.operators),
         batches=BATCHES,
         downstream=tuple(loaded.downstream),
+        unkeyed=tuple(loaded.unkeyed),
         spark=master != INLINE,
         cluster=master == CLUSTER,
     )
@@ -128,9 +130,11 @@ def _turns(campaign: Campaign, master: str, world: World) -> list[str]:
 
 
 def _fits(fault: Fault, others: Sequence[Fault]) -> bool:
-    """Two faults of the input spoil the same files, and may leave nothing of each other."""
-    same_group = fault.known.group is Group.INPUT and any(other.known.group is Group.INPUT for other in others)
-    return not same_group and fault.name not in {other.name for other in others}
+    """Two faults of the input spoil the same files, and may leave nothing of each other. What follows a commit is reached once,
+    so that one fault there may leave none for another."""
+    both_input = fault.known.group is Group.INPUT and any(other.known.group is Group.INPUT for other in others)
+    both_after = fault.phase in COMMITTED and any(other.phase in COMMITTED for other in others)
+    return not both_input and not both_after and fault.name not in {other.name for other in others}
 
 
 def run_campaign(

@@ -16,6 +16,8 @@ from spark_jobs.faults.fault import Fault, check, parse_fault
 from spark_jobs.faults.phases import COMMITTED, INGEST_PHASES, TASK_PHASES, TRIM_PHASES
 
 # A timed fault has to strike while somebody still runs: the start of Spark takes longer than this.
+# What comes after these phases is work for Spark.
+_NEEDING_THE_JVM = ("detect.started", "ingest.staged", "ingest.checked")
 _LATEST_SECONDS = 2
 
 
@@ -84,6 +86,7 @@ class World(_Strict):
     operators: tuple[str, ...]
     batches: int = Field(ge=1)
     downstream: tuple[str, ...] = ()  # operators that read others: how many batches they take is hard to say, but one
+    unkeyed: tuple[str, ...] = ()  # operators that may have one shard only
     shards: int = 2
     spark: bool = False
     cluster: bool = False
@@ -116,10 +119,16 @@ def _drawn(drawn: random.Random, kind: Kind, world: World) -> Fault:
     if kind.timed and world.spark and drawn.random() < 0.2:
         return Fault(kind.name, after=drawn.randint(0, 10 * _LATEST_SECONDS) / 10)
     phase = drawn.choice([phase for phase in kind.phases if phase not in TRIM_PHASES])
-    times = 2 if twice and phase not in COMMITTED else 1
+    times = 2 if twice and _is_reached_again(kind, phase) else 1
     if phase in INGEST_PHASES:
         return Fault(kind.name, phase, 1, times=times)
     operator = drawn.choice(world.operators) if len(world.operators) > 1 else None
     batch = 1 if operator in world.downstream else drawn.randint(1, world.batches)
-    shard = drawn.randrange(world.shards) if phase in TASK_PHASES else None
+    one_shard = (operator or world.operators[0]) in world.unkeyed
+    shard = (0 if one_shard else drawn.randrange(world.shards)) if phase in TASK_PHASES else None
     return Fault(kind.name, phase, batch, operator, shard, times=times)
+
+
+def _is_reached_again(kind: Kind, phase: str) -> bool:
+    """Does a process that was killed there come by again? Without a JVM the driver goes on until it needs it."""
+    return phase in _NEEDING_THE_JVM if kind.name == "kill_jvm" else phase not in COMMITTED

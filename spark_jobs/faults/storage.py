@@ -106,9 +106,9 @@ def hurt(lake: Lake) -> bool:
 
 
 def unmet(lake: Lake) -> list[str]:
-    """Damaged files of the log and the output that were not put back: nobody has met the damage, or nobody needed the file."""
+    """Damaged files of log, output and commits that were not put back: nobody has met the damage, or nobody needed the file."""
     notes = [json.loads(note.read_text()) for note in sorted(_kept(lake).glob("*.json"))]
-    return [Path(note["path"]).name for note in notes if note.get("kind", "").endswith(("_events", "_output"))]
+    return [Path(note["path"]).name for note in notes if note.get("kind", "").endswith(("_events", "_output", "_commit"))]
 
 
 def _restored(note: dict[str, Any], kept: Path) -> list[str]:

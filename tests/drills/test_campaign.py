@@ -12,7 +12,8 @@ from spark_jobs.drills.campaign import Campaign, Result, plan_of, run_campaign, 
 from spark_jobs.drills.campaign_report import summary_tables, write_campaign_report
 from spark_jobs.drills.processes import Program
 from spark_jobs.faults.catalogue import CATALOGUE, Group, Needs
-from spark_jobs.faults.phases import DETECT_PHASES
+from spark_jobs.faults.phases import COMMITTED, DETECT_PHASES
+from spark_jobs.pipeline_file import load_pipeline
 from tests.drills.browser import checked_offline
 
 SEED = 20
@@ -64,6 +65,21 @@ def test_the_same_seed_draws_the_same_plans_and_another_one_others() -> None:
 
     assert plans(1) == plans(1)
     assert plans(1) != plans(2)
+
+
+def test_every_fault_that_is_drawn_can_strike() -> None:
+    """What follows a commit is reached once; a driver without its JVM goes on; an operator without a key has one shard."""
+    campaign = Campaign(400, 1)
+    for number in range(1, 401):
+        run = plan_of(campaign, number)
+        unkeyed = load_pipeline(run.pipeline).unkeyed
+        assert sum(fault.phase in COMMITTED for fault in run.faults) <= 1, run
+        for fault in run.faults:
+            if fault.times > 1:
+                assert fault.phase not in COMMITTED, run
+                assert fault.kind != "kill_jvm" or fault.phase in ("detect.started", "ingest.staged", "ingest.checked"), run
+            if fault.operator in unkeyed:
+                assert not fault.shard, run
 
 
 def test_the_bound_is_that_of_clopper_and_pearson() -> None:

@@ -37,6 +37,7 @@ INLINE = [
     "lose_answer:detect.saved@5",
     "lose_answer:ingest.listed@1",
     "zombie:detect.saved@3",
+    "zombie:ingest.committed@1",  # it has done its work: there is nothing to stop it from
     "rival:detect.started@2",
     "truncate_events:detect.started@2",
     "flip_events:detect.saved@2",
