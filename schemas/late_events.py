@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from schemas import event_log
 from schemas.types import TIMESTAMP, required
 
-SCHEMA = pa.schema([
-    required("sn", pa.int64()),
-    required("source", pa.string()),
-    required("source_seq", pa.int64()),
-    required("type", pa.string()),
-    required("key", pa.string()),
-    required("ts", TIMESTAMP),
-    required("arrival_ts", TIMESTAMP),
-    required("stream_ts", TIMESTAMP),  # the time the log had reached when it came
-    required("reason", pa.string()),
-    required("at", TIMESTAMP),
-])
+# As in the log: `stream_ts` is the time it had reached when the event came.
+COPIED = [field for field in event_log.FIXED if field.name not in event_log.PARTITION_BY]
+SCHEMA = pa.schema([*COPIED, required("reason", pa.string()), required("at", TIMESTAMP)])

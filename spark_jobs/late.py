@@ -24,7 +24,7 @@ def set_aside(lake: Lake, log: EventLog, sns: Sequence[int]) -> int:
     if not new.size:
         return 0
     last = int(new[-1])
-    columns = ["source", "source_seq", "type", "key", "ts", "arrival_ts"]
+    columns = [field.name for field in late_events.COPIED]
     found = read_events([asdict(file) for file in log.files], log.schema, columns, new, last, last, in_sn_order=True)
     now = dt.datetime.now(dt.UTC)
     rows = [{**row, "reason": REASON.format(late=row["stream_ts"] - row["ts"]), "at": now} for row in found.to_pylist()]
