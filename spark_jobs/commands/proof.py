@@ -136,6 +136,7 @@ def campaign(
     out: Annotated[Path | None, typer.Option(help="Folder of the campaign; one below .local/campaigns by default.")] = None,
     parallel: Annotated[int, typer.Option(min=1, help="Drills at the same time.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the lakes of valid runs too.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the campaign in --out, which was interrupted.")] = False,
     simulate: Annotated[int, typer.Option(min=0, help="Also simulate the protocol with so many seeds, without processes.")] = 0,
 ) -> None:
     """Many drills with faults drawn from a seed; stops at the first invalid one, keeps the evidence, and sums up.
@@ -146,7 +147,9 @@ def campaign(
     from spark_jobs.drills.campaign_report import summary_tables, write_campaign_report
     from spark_jobs.verify.verdict import Verdict, worst
 
-    chosen = Campaign(runs, seed, first, out=out, parallel=parallel, keep=keep)
+    if resume and out is None:
+        raise RepriseError("--resume needs --out: the folder of the campaign to go on with. Nothing was started.")
+    chosen = Campaign(runs, seed, first, out=out, parallel=parallel, keep=keep, resume=resume)
     chosen = replace(chosen, masters=tuple(master)) if master else chosen
     chosen = replace(chosen, pipelines=tuple(pipeline)) if pipeline else chosen
     simulated = _simulated(seed, simulate) if simulate else None

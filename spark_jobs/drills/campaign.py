@@ -63,6 +63,7 @@ class Campaign:
     out: Path | None = None
     parallel: int = 1
     keep: bool = False  # also what went well
+    resume: bool = False  # go on with the one in `out`
     start: Program = field(default_factory=Program)
 
 
@@ -146,11 +147,11 @@ def run_campaign(
 
     `simulated` is what came of simulations before.
     """
-    folder = _new_folder(campaign)
+    folder = _folder(campaign)
     began = time.monotonic()
-    results: list[Result] = []
+    results = _done(campaign, folder)
     with _Field(campaign, folder) as field_:
-        for result in field_.results():
+        for result in field_.results({result.number for result in results}):
             results.append(result)
             tell(result)
             with (folder / "runs.jsonl").open("a") as lines:
@@ -162,10 +163,30 @@ def run_campaign(
     return found
 
 
-def _new_folder(campaign: Campaign) -> Path:
+def _done(campaign: Campaign, folder: Path) -> list[Result]:
+    """The runs that an interrupted campaign has behind it; what it had begun is begun again."""
+    file = folder / "runs.jsonl"
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    whole = [line for line in lines if line.endswith("\n")]
+    if whole != lines:  # a line without its end was being written
+        file.write_text("".join(whole))
+    found = [Result(**json.loads(line)) for line in whole]
+    numbers = range(campaign.first, campaign.first + campaign.runs)
+    done = [result for result in found if result.number in numbers]
+    other = [r.number for r in done if r.faults != [str(fault) for fault in plan_of(campaign, r.number).faults]]
+    if other:
+        raise RepriseError(f"run {other[0]} in {folder} had another plan: another seed, other masters or pipelines")
+    finished = {f"run-{result.number:05}" for result in done}
+    for begun in [*folder.glob("run-*"), folder / "grounds", folder / "cluster"]:
+        if begun.name not in finished:
+            shutil.rmtree(begun, ignore_errors=True)
+    return done
+
+
+def _folder(campaign: Campaign) -> Path:
     folder = campaign.out or CAMPAIGNS / time.strftime("%Y%m%d-%H%M%S")
-    if folder.exists() and any(folder.iterdir()):
-        raise RepriseError(f"{folder} is not empty; a campaign needs a folder of its own")
+    if not campaign.resume and folder.exists() and any(folder.iterdir()):
+        raise RepriseError(f"{folder} is not empty; a campaign needs a folder of its own, or --resume to go on with that one")
     folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()
 
@@ -192,9 +213,9 @@ class _Field:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def results(self) -> Iterator[Result]:
+    def results(self, done: set[int]) -> Iterator[Result]:
         """In order, some at the same time; after the last one wanted, no other is begun."""
-        numbers = range(self.campaign.first, self.campaign.first + self.campaign.runs)
+        numbers = [n for n in range(self.campaign.first, self.campaign.first + self.campaign.runs) if n not in done]
         with ThreadPoolExecutor(self.campaign.parallel) as pool:
             waiting = [pool.submit(self._run, plan_of(self.campaign, number)) for number in numbers]
             try:

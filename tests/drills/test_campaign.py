@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from spark_jobs.drills.campaign import Campaign, Result, plan_of, run_campaign, summary, upper_bound
 from spark_jobs.drills.campaign_report import summary_tables, write_campaign_report
 from spark_jobs.drills.processes import Program
+from spark_jobs.errors import RepriseError
 from spark_jobs.faults.catalogue import CATALOGUE, Group, Needs
 from spark_jobs.faults.phases import COMMITTED, DETECT_PHASES
 from spark_jobs.pipeline_file import load_pipeline
@@ -65,6 +67,22 @@ def test_the_same_seed_draws_the_same_plans_and_another_one_others() -> None:
 
     assert plans(1) == plans(1)
     assert plans(1) != plans(2)
+
+
+def test_a_campaign_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    whole = Campaign(4, SEED, masters=("inline",), out=tmp_path / "campaign")
+    run_campaign(replace(whole, runs=2))
+    (tmp_path / "campaign" / "run-00003").mkdir()  # begun, not finished
+    with (tmp_path / "campaign" / "runs.jsonl").open("a") as lines:
+        lines.write('{"number": 3, "pipel')
+    with pytest.raises(RepriseError, match="is not empty"):
+        run_campaign(whole)
+    told: list[int] = []
+    found = run_campaign(replace(whole, resume=True), lambda result: told.append(result.number))
+    assert (found["runs"], told) == (4, [3, 4])
+    assert found["verdicts"]["valid"] == 4, found["failures"]
+    with pytest.raises(RepriseError, match="another plan"):
+        run_campaign(replace(whole, seed=SEED + 1, resume=True))
 
 
 def test_every_fault_that_is_drawn_can_strike() -> None:
