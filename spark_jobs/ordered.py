@@ -21,7 +21,7 @@ from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed
 from spark_jobs.detect import Detection
 from spark_jobs.feeds import LogFeed, Reach
-from spark_jobs.lake.outputs import final_app, output_of, shard_files
+from spark_jobs.lake.outputs import OutputFile, final_app, output_of, shard_files
 from spark_jobs.lake.scan import EventLog, read_events
 from spark_jobs.late import set_aside
 from spark_jobs.ordered_tasks import order_task, retract_task
@@ -153,7 +153,7 @@ class OrderedDetection(Detection):
         before, order = _order(savepoint, self.ordering), reach.order
         assert order is not None
         states = _states(savepoint, self.shards)
-        output = output_of(self.lake, self.graph.open_outputs(), self.version.operator, self.version.number)
+        published = self._published() if reach.late_from else ()
         horizon = order.slack.final - self.ordering.revise_us if order.slack.final > BEFORE_ALL else BEFORE_ALL
         last = savepoint.seed.ordinal - 1
         payloads = []
@@ -181,7 +181,7 @@ class OrderedDetection(Detection):
                 "left_out": list(order.left_out),
                 "policy": self.ordering.checkpoint.policy(EVENT_SECONDS, SAVE_SECONDS),
                 "full": self.ordering.retraction == "full",
-                "published": shard_files(output.files, mark.ordinal - 1, last, NOTHING) if late else [],
+                "published": shard_files(published, mark.ordinal - 1, last, NOTHING) if late else [],
                 "first_ordinal": mark.ordinal,
                 "last_ordinal": last,
                 "out": f"{self.scratch}/{self.operator.name}-{savepoint.batch + 1}-{shard}",
@@ -189,6 +189,9 @@ class OrderedDetection(Detection):
                 "faults": self.attempt.for_tasks(),
             })
         return payloads
+
+    def _published(self) -> tuple[OutputFile, ...]:
+        return output_of(self.lake, self.graph.open_outputs(), self.version.operator, self.version.number).files
 
     @property
     def _by_bucket(self) -> bool:
@@ -249,7 +252,10 @@ class OrderedDetection(Detection):
 
 
 def _order(savepoint: Savepoint, ordering: Ordering) -> Order:
-    return Order.from_json(savepoint.ordering) if savepoint.ordering else ordering.beginning()
+    """What was saved; a first start knows nothing of what lies before it."""
+    if savepoint.ordering:
+        return Order.from_json(savepoint.ordering)
+    return replace(ordering.beginning(), marks=(Mark(floor=savepoint.at.sn),))
 
 
 def _states(savepoint: Savepoint, shards: int) -> list[tuple[State, ...]]:

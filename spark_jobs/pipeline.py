@@ -184,6 +184,11 @@ class Ordering(_Strict):
     checkpoint: CheckpointSpec = CheckpointSpec()
 
     @property
+    def meaning(self) -> str:
+        """What decides which events count; when something is published, and how it is corrected, leaves the output as it is."""
+        return self.model_dump_json(include={"clock", "slack", "revise"})
+
+    @property
     def revise_us(self) -> int:
         return duration(self.revise)
 
@@ -262,7 +267,8 @@ class Pipeline(_Strict):
         """Changes when the meaning of the operator, or of one it reads, does; a key that a later version adds leaves it."""
         attributes = sorted((name, str(type_)) for name, type_ in self.source.attribute_types.items())
         above = [self.fingerprint(name) for name in self.operators[operator].inputs if name != EVENT_LOG]
-        return hashlib.sha256(f"{self.definition(operator)}{attributes}{above}".encode()).hexdigest()[:16]
+        order = self.ordering.meaning if self.ordering else ""
+        return hashlib.sha256(f"{self.definition(operator)}{attributes}{above}{order}".encode()).hexdigest()[:16]
 
     def definition(self, operator: str) -> str:
         """What an operator means, as in the file, as JSON."""

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 from spark_jobs.cep.matcher import NOT_HELD, Known, match_shard
 from spark_jobs.delays import parse_delay
-from spark_jobs.errors import PipelineError
+from spark_jobs.detect import Settings, detect_versions
+from spark_jobs.errors import PipelineError, RepriseError
 from spark_jobs.faults.fault import parse_fault
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.faults.strike import InjectedFailure
 from spark_jobs.generate import Recipe, generate
+from spark_jobs.graph import Graph
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.outputs import committed_of
 from spark_jobs.lake.tables import Lake
@@ -33,11 +35,13 @@ from spark_jobs.ordering.slack import by_stream_time, follow
 from spark_jobs.pipeline import Ordering, Pipeline
 from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.recovery.savepoint import Savepoint
+from spark_jobs.runner import InlineRunner
 from spark_jobs.show import rows_of
 from spark_jobs.trim import trim, vacuum
 from spark_jobs.verify.in_order import left_out
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
+from spark_jobs.versions import upgrade
 from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in
 
 Rows = list[tuple[Any, ...]]
@@ -321,3 +325,20 @@ def test_people_see_what_stands_and_what_is_final(detected: Lake) -> None:
     assert state.count("final") > state.count("speculative"), "only the last ones can still be taken back by what is expected"
     _, late = rows_of("late", detected.root, 10_000)
     assert len(late) == detected.read("late_events").num_rows > 0
+
+
+def test_a_version_that_begins_later_knows_nothing_of_what_came_before(disordered: Path, tmp_path: Path) -> None:
+    pipeline, lake = pipeline_of(SPECULATIVE), copy(disordered, tmp_path)
+    graph = Graph(pipeline, lake)
+    versions = upgrade(lake, pipeline, graph.admit, 500)
+    detect_versions(graph, versions, InlineRunner(), Attempt(lake, "detect"), Settings(150, 2))
+    assert all(min(row["sns"]) > 500 for row in lake.read("complex_events").to_pylist())
+    assert {done.verdict for done in verify(pipeline, lake)} == {Verdict.VALID}
+
+
+def test_another_order_is_another_version(detected: Lake) -> None:
+    find(pipeline_of("speculation: 0.9, revise: 1 s"), detected, 150)  # how early something is published may change
+    with pytest.raises(RepriseError, match="changed since publishing"):
+        find(pipeline_of("speculation: 0.2, revise: 2 s"), detected, 150)
+    with pytest.raises(RepriseError, match="changed since publishing"):
+        find(parse_pipeline(PIPELINE + OPERATORS, "plain.yaml"), detected, 150)

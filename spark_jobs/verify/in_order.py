@@ -40,14 +40,14 @@ _NOTHING: Int64s = np.empty(0, np.int64)
 _NEVER = 2**61
 
 
-def expected(pipeline: Pipeline, operator: Operator, log: EventLog, at: Instant, folder: Path) -> list[Piece]:
-    """The reference: all that counts of the log, sorted by time, matched at once."""
-    if log.trimmed_sn:
+def expected(pipeline: Pipeline, operator: Operator, log: EventLog, after_sn: int, at: Instant, folder: Path) -> list[Piece]:
+    """The reference: all that counts of the log after an SN, sorted by time, matched at once."""
+    if log.trimmed_sn > after_sn:
         raise RepriseError(f"the log was trimmed up to {log.trimmed_sn:,}; there is nothing left to compare with")
     assert pipeline.ordering is not None
     names = list(dict.fromkeys(["ts", "source", *operator.columns]))
     files = [asdict(file) for file in log.files]
-    events = read_events(files, log.schema, names, _NOTHING, 0, at.sn, in_sn_order=True)
+    events = read_events(files, log.schema, names, _NOTHING, after_sn, at.sn, in_sn_order=True)
     ts = int64s(events["ts"])
     counts = ~left_out(ts, events["source"], pipeline.ordering) & (ts <= at.ts)
     rows = np.flatnonzero(counts)

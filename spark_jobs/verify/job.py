@@ -20,6 +20,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from schemas import verdicts
+from spark_jobs.cep.order import Instant
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.lake.outputs import Output, open_outputs, output_of
@@ -32,7 +33,7 @@ from spark_jobs.verify import in_order
 from spark_jobs.verify.base import NO_BASE, Base, Since, base_of, files_of, since
 from spark_jobs.verify.chain import Chain, Link
 from spark_jobs.verify.checkers import CHECKERS, Evidence, run_checkers
-from spark_jobs.verify.comparison import Comparison, Scope, compare
+from spark_jobs.verify.comparison import Comparison, Piece, Scope, compare
 from spark_jobs.verify.expectations import SUITES, Suite, judge_verdicts, what_failed
 from spark_jobs.verify.verdict import Finding, Verdict, worst
 from spark_jobs.versions import Registry, Version, registry
@@ -264,7 +265,7 @@ class _Job:
         scratch = self.lake.scratch("verify") / name
         scratch.mkdir(parents=True, exist_ok=True)
         try:
-            reference = in_order.expected(pipeline, operator, self.chain.log, at, scratch) if output.committed.batch else []
+            reference = self._expected_in_order(version, at, scratch) if output.committed.batch else []
             stands, revisions = in_order.standing(output, pipeline.output_schema, scratch)
             scope = Scope(detected_sn=at.sn)
             found = compare(self.chain.runner, scratch / "compared", stands, reference, operator.measured.types, scope)
@@ -279,10 +280,15 @@ class _Job:
             matches=found.rows,
             reference_matches=found.reference_rows,
             findings=findings,
+            after_sn=version.after_sn,
             fingerprint=version.fingerprint,
             to_ordinal=output.committed.seed.ordinal - 1,
             to_sn=at.sn,
         )
+
+    def _expected_in_order(self, version: Version, at: Instant, scratch: Path) -> list[Piece]:
+        pipeline = self.chain.pipeline
+        return in_order.expected(pipeline, pipeline.built[version.operator], self.chain.log, version.after_sn, at, scratch)
 
     def _findings(self, version: Version, found: Comparison, end_sn: int, base: Base | None, changed: Since) -> list[Finding]:
         plan, log_sn = FaultPlan(self.lake), self.chain.log.last_sn
