@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +29,6 @@ from spark_jobs.ordering.states import State, base_of, corrected, forward, in_ti
 from spark_jobs.recovery.policy import EveryEvents, Since
 
 EVENTS = 1_000_000
-ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
-INTERVALS = (1, 5, 10, 50, 100, 1_000, 5_000)
 # A tick is a microsecond, and an event happens at every tick.
 TYPES = {"sn": pa.int64(), "ts": TIMESTAMP, "key": pa.string(), "type": pa.string(), "v": pa.int64()}
 
@@ -50,29 +49,22 @@ class Workload:
 
 def windows(events: int = EVENTS) -> Workload:
     """Seed 001, section 7: window 10,000, slide 2,000, one of three sources delayed in growing steps, then on time again."""
-    operator = Operator(
-        name="sequence",
-        pattern=parse_pattern("A -> B -> C"),
-        define={"A": "type = 'a' AND v < 30", "B": "type = 'b' AND v < 30", "C": "type = 'c' AND v < 30"},
-        types=TYPES,
-        window=Window("count", 10_000, 2_000),
-    )
+    operator = _operator("sequence", "A -> B -> C", 30, window=Window("count", 10_000, 2_000))
     growing = Delay(2, events // 4, events // 2, events // 2_000, every=events // 20)
     return Workload("windows", operator, _log(events, 1, (growing,), 20), "a", 500, events // 50, power=2.2)
 
 
 def positions(events: int = EVENTS) -> Workload:
     """Like seed 004's: 144 transmitters, a pattern with negation, all sources jitter, some in bursts of delay."""
-    operator = Operator(
-        name="hits",
-        pattern=parse_pattern("A -> !B -> C"),
-        define={"A": "type = 'a' AND v < 250", "B": "type = 'b' AND v < 250", "C": "type = 'c' AND v < 250"},
-        types=TYPES,
-        partition_by="key",
-        within=5_000,
-    )
+    operator = _operator("hits", "A -> !B -> C", 250, partition_by="key", within=5_000)
     delays = (Delay(1, events // 5, events // 10, 600), Delay(2, events // 2, events // 4, 150, every=events // 20))
     return Workload("positions", operator, _log(events, 144, delays, 300), "a", 200, events // 50, power=2.2)
+
+
+def _operator(name: str, pattern: str, share: int, **more: Any) -> Operator:
+    """A sequence of the three types; only so many events of a thousand count."""
+    define = {letter: f"type = '{letter.lower()}' AND v < {share}" for letter in "ABC"}
+    return Operator(name=name, pattern=parse_pattern(pattern), define=define, types=TYPES, **more)
 
 
 def _log(events: int, keys: int, delays: tuple[Delay, ...], jitter: int) -> pa.Table:
@@ -105,10 +97,6 @@ class Measured:
     seconds: float = 0.0
     k: int = 0
     right: bool = False
-
-    @property
-    def touched(self) -> int:
-        return 2 * self.retracted
 
 
 def run(workload: Workload, speculation: float | None, *, every: int = 1_000, full: bool = False) -> Measured:

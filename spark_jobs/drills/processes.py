@@ -120,7 +120,7 @@ def awaited(holds: Callable[[], bool], seconds: float) -> bool:
     while not holds():
         if time.monotonic() > deadline:
             return False
-        time.sleep(_ASK_AGAIN_SECONDS)
+        time.sleep(_ASK_AGAIN_SECONDS)  # between two looks: there is nobody who would wake us
     return True
 
 

@@ -132,7 +132,7 @@ class Unit:
         replayed = [e for e in emitted_before if leaves and e > leaves[0]]
         purged = [e for e in sorted(self.buffer) if self.slack.final < e[0] <= course.after.final]
         self.slack, self.upto = course.after, upto
-        return ([e[2] for e in part] for part in (replayed, leaves, purged))  # type: ignore[return-value]
+        return [e[2] for e in replayed], [e[2] for e in leaves], [e[2] for e in purged]
 
 
 @pytest.mark.parametrize("alpha", [float(Fraction(1, 3))])

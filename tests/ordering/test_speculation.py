@@ -20,9 +20,9 @@ def course(speculation: Speculation, *busy: float) -> list[float]:
 def test_figure_11() -> None:
     """Halving down to 0.125, at rest in the target zone, back to 1 at 0.95, halving to the bisection line 0.43, small steps."""
     assert course(Speculation(), 0.5, 0.6, 0.7, 0.82, 0.88, 0.95) == [0.5, 0.25, 0.125, 0.125, 0.125, 1.0]
-    after = Speculation(1.0, best=0.125)
-    assert (1 - after.best) / 2 == 0.4375  # type: ignore[operator]
-    assert course(after, 0.5, 0.5, 0.6, 0.7, 0.85) == [0.5, 0.45, 0.4, 0.35, 0.35]
+    best = 0.125
+    assert (1 - best) / 2 == 0.4375
+    assert course(Speculation(1.0, best), 0.5, 0.5, 0.6, 0.7, 0.85) == [0.5, 0.45, 0.4, 0.35, 0.35]
 
 
 def test_a_second_overload_begins_anew() -> None:
