@@ -25,8 +25,9 @@ from spark_jobs.delays import Delay, late
 from spark_jobs.ordering.revisions import Revision, revision, said, within
 from spark_jobs.ordering.slack import Slack, follow
 from spark_jobs.ordering.speculation import Speculation, adapted
-from spark_jobs.ordering.states import State, base_of, corrected, forward, in_time
+from spark_jobs.ordering.states import State, base_of, corrected, forward
 from spark_jobs.recovery.policy import EveryEvents, Since
+from spark_jobs.streams import in_time
 
 EVENTS = 1_000_000
 # A tick is a microsecond, and an event happens at every tick.

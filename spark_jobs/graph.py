@@ -8,16 +8,16 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from spark_jobs.cep.order import Instant
-from spark_jobs.errors import TrimmedEventNeeded
+from spark_jobs.errors import RepriseError, TrimmedEventNeeded
 from spark_jobs.feeds import Feed, feed_of
 from spark_jobs.lake.commit import add_file, renewed
 from spark_jobs.lake.outputs import open_outputs, output_folder, output_of
 from spark_jobs.lake.scan import EventLog, open_log
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline
-from spark_jobs.recovery.savepoint import Savepoint, starting_at
+from spark_jobs.pipeline import EVENT_LOG, Pipeline
+from spark_jobs.recovery.savepoint import Edge, Savepoint, starting_at
 from spark_jobs.recovery.store import Savepoints, SavepointTable
-from spark_jobs.versions import Version
+from spark_jobs.versions import Version, registry
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,20 @@ class Graph:
                     f"between {log.trimmed_sn:,} and {log.last_sn:,}. Nothing was changed."
                 )
             at = Instant(log.stream_ts_at(version.after_sn), version.after_sn)
-        return starting_at(self.pipeline.built[version.operator], version.number, at, feed.edges(at))
+        edges = feed.edges(at) if self.pipeline.ordering is None else self._in_time(version, at)
+        return starting_at(self.pipeline.built[version.operator], version.number, at, edges)
+
+    def _in_time(self, version: Version, at: Instant) -> list[Edge]:
+        """In order of time nobody can say which complex events lie before an event of the log: it begins with what it reads."""
+        known = {(v.operator, v.number): v.after_sn for v in registry(self.lake).versions} if version.after_sn else {}
+        for upstream in version.operators.items():
+            if known.get(upstream, version.after_sn) != version.after_sn:
+                raise RepriseError(
+                    f"operator '{version.operator}' cannot begin after event {version.after_sn:,}: with 'ordering' it begins "
+                    f"where '{upstream[0]}' begins, which it reads (after event {known[upstream]:,}). Nothing was changed. Let "
+                    f"both begin there: reprise upgrade PIPELINE --lake LAKE --again {upstream[0]} --from {version.after_sn}"
+                )
+        return [Edge(name, 0, at.sn if name == EVENT_LOG else 0) for name in self.pipeline.operators[version.operator].inputs]
 
     def admit(self, version: Version) -> None:
         """Refuse a version that would need what has been trimmed."""

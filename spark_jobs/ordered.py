@@ -8,47 +8,37 @@ assertions, and the net of all of them is right after every commit.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from deltalake import DeltaTable
 
+from spark_jobs.arrivals import NOTHING, Arrivals, TakenBack, of_log, of_operator
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed
+from spark_jobs.corrections import corrections_of
 from spark_jobs.detect import Detection
-from spark_jobs.feeds import LogFeed, Reach
-from spark_jobs.lake.outputs import OutputFile, final_app, output_of, shard_files
-from spark_jobs.lake.scan import EventLog, read_events
+from spark_jobs.feeds import GraphFeed, LogFeed, Reach
+from spark_jobs.lake.outputs import Output, OutputFile, end_app, final_app, output_of, shard_files
+from spark_jobs.lake.scan import EventLog
 from spark_jobs.late import set_aside
 from spark_jobs.ordered_tasks import order_task, retract_task
-from spark_jobs.ordering.order import Mark, Order, floor_of, too_late
+from spark_jobs.ordering.names import numbers_in
+from spark_jobs.ordering.order import Mark, Order, finals_before, floor_of, too_late
 from spark_jobs.ordering.packed import packed, unpacked
-from spark_jobs.ordering.slack import BEFORE_ALL, by_stream_time, follow
+from spark_jobs.ordering.slack import BEFORE_ALL, Slack, by_stream_time, follow
 from spark_jobs.ordering.speculation import adapted, busy_factor
 from spark_jobs.ordering.states import State, base_of
-from spark_jobs.pipeline import Ordering
+from spark_jobs.pipeline import EVENT_LOG, Ordering
 from spark_jobs.recovery.resume import Damage, Resumption
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
-from spark_jobs.recovery.sets import stored_gaps
+from spark_jobs.recovery.sets import stored_gaps, stored_numbers
 
-NOTHING: Int64s = np.empty(0, np.int64)
 # What matching an event takes, and going through one more state: measured, for as long as nothing else is known.
 EVENT_SECONDS, SAVE_SECONDS = 1e-7, 5e-3
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """Events in their order of arrival, as far as their order in time needs to be known."""
-
-    sn: Int64s
-    ts: Int64s
-    stream_ts: Int64s
-    bucket: Int64s
-    sets_clock: Any | None  # None: whoever is ahead of all others
 
 
 @dataclass(frozen=True)
@@ -56,42 +46,31 @@ class OrderedReach(Reach):
     """How far a batch goes: in arrivals, and in time."""
 
     order: Order | None = None
-    late_from: tuple[tuple[int, int], ...] = ()  # by bucket: when its earliest late event happened
+    changed: TakenBack = TakenBack()  # noqa: RUF009  # frozen; of what was published before, only when and where
+    late_from: tuple[tuple[int, int], ...] = ()  # by bucket: when the earliest event happened that comes or goes late
     too_late: tuple[int, ...] = ()  # SNs
 
 
-def arrivals(log: EventLog, clock: str | None, after: int, end: int) -> Arrivals:
-    """What came with the SNs (after, end]."""
-    parts = []
-    for bucket in sorted({file.bucket for file in log.files}):
-        files = [asdict(file) for file in log.files if file.bucket == bucket and file.last_sn > after and file.first_sn <= end]
-        names = ["ts", "source"] if clock else ["ts"]
-        found = read_events(files, log.schema, names, NOTHING, after, end, in_sn_order=False)
-        parts.append(found.append_column("bucket", pa.array(np.full(found.num_rows, bucket))))
-    table = pa.concat_tables(parts, promote_options="permissive").unify_dictionaries() if parts else None
-    if table is None or not table.num_rows:
-        return Arrivals(NOTHING, NOTHING, NOTHING, NOTHING, None)
-    table = table.take(pa.array(np.argsort(np.asarray(table["sn"]), kind="stable")))
-    sets_clock = None
-    if clock:
-        sets_clock = np.asarray(pa.compute.equal(table["source"].cast(pa.string()), clock))
-    times = {name: np.asarray(table[name].cast(pa.int64())) for name in ("ts", "stream_ts")}
-    return Arrivals(np.asarray(table["sn"]), times["ts"], times["stream_ts"], np.asarray(table["bucket"]), sets_clock)
-
-
 class OrderedDetection(Detection):
-    """One attempt at one operator version that reads the log in order of time."""
+    """One attempt at one operator version that reads its inputs in order of time."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.by_windows = False
+        self.names = self.graph.pipeline.operators[self.operator.name].inputs
+        self.by_bucket = self.names == [EVENT_LOG] and self.operator.partition_by == "key"
         self.shards = self.settings.shards if self.operator.partition_by else 1
-        self.filters_keys = self.shards > 1 and self.operator.partition_by != "key"
+        self.filters_keys = self.shards > 1 and not self.by_bucket
 
     @property
     def _log(self) -> EventLog:
-        assert isinstance(self.feed, LogFeed)
+        assert isinstance(self.feed, LogFeed | GraphFeed)
         return self.feed.log
+
+    @property
+    def _outputs(self) -> Mapping[str, Output]:
+        """The operators among the inputs."""
+        return self.feed.outputs if isinstance(self.feed, GraphFeed) else {}
 
     @property
     def ordering(self) -> Ordering:
@@ -99,6 +78,7 @@ class OrderedDetection(Detection):
         return self.graph.pipeline.ordering
 
     def resumed(self, handle: DeltaTable) -> Resumption:
+        self.handle = handle
         found = super().resumed(handle)
         if found.savepoint.shards:  # states belong to shards, so their number stays what it was
             self.shards = found.savepoint.shards[0].shards
@@ -119,31 +99,89 @@ class OrderedDetection(Detection):
 
     def _reach(self, savepoint: Savepoint, at: Instant | None = None) -> OrderedReach | None:
         """Let the next events arrive, and see how far time has come; or go to where a commit was."""
-        log, order = self._log, _order(savepoint, self.ordering)
-        end = at.sn if at else min(savepoint.at.sn + self.settings.batch_events, log.last_sn)
-        if end <= savepoint.at.sn:
+        ends = self._committed_ends(at) if at else self._ends(savepoint)
+        order, edges = _order(savepoint, self.ordering), savepoint.edges
+        head, nothing_new = order.marks[-1], ends == tuple(edge.end for edge in edges)
+        if nothing_new and not self._outputs:
             return None
-        head = order.marks[-1]
-        all_ = arrivals(log, self.ordering.clock, min(head.floor, savepoint.at.sn), end)
-        new = all_.sn > savepoint.at.sn
-        ts = all_.ts[new]
-        ticks = all_.sets_clock[new] if all_.sets_clock is not None else by_stream_time(order.slack, ts)
-        course = follow(order.slack, ts, ticks)
-        late_sns = all_.sn[new][too_late(order.slack, course, ts, self.ordering.revise_us)]
-        slack = course.after
-        upto = at.ts if at else max(head.upto, slack.frontier(order.speculation.alpha))
-        counts = ~np.isin(all_.sn[new], late_sns) & (ts <= head.upto)
-        buckets = all_.bucket[new][counts]
-        late_from = tuple((int(b), int(ts[counts][buckets == b].min())) for b in np.unique(buckets))
+        came = [
+            self._came(edge.name, min(floor, edge.end), end) for edge, floor, end in zip(edges, head.floors, ends, strict=True)
+        ]
+        new = [arrived.after(edge.end) for arrived, edge in zip(came, edges, strict=True)]
+        slack, late_sns = self._followed(order, new)
+        upto = at.ts if at else max(head.upto, self._frontier(slack, order, came, head.upto))
+        if nothing_new and upto == head.upto:
+            return None
+        changed = _joined([_changed(arrived, edge.end, head.upto, late_sns) for arrived, edge in zip(new, edges, strict=True)])
+        floors = [
+            floor_of(arrived.number, arrived.reached, upto, min(floor, edge.end))
+            for arrived, floor, edge in zip(came, head.floors, edges, strict=True)
+        ]
+        corrected = [arrived.taken_back for arrived, edge in zip(new, edges, strict=True) if edge.name == EVENT_LOG]
+        gone = [sn for back in corrected for sn in back.number[~np.isin(back.by, late_sns)].tolist()]
         following = replace(
             order,
             slack=slack,
-            marks=(*order.marks, Mark(upto, 0, floor_of(all_.sn, all_.stream_ts, upto, min(head.floor, savepoint.at.sn)))),
-            left_out=(*order.left_out, *late_sns.tolist()),
+            marks=(*order.marks, Mark(upto, 0, tuple(floors))),
+            left_out=(*order.left_out, *late_sns.tolist(), *gone),
+            final=self._final(slack, order) if at is None else self._committed_final,
         )
+        log_end = ends[self.names.index(EVENT_LOG)] if EVENT_LOG in self.names else self._known_sn(savepoint)
+        late_from = tuple((int(b), int(changed.ts[changed.bucket == b].min())) for b in np.unique(changed.bucket))
+        instant = at or Instant(upto, log_end)
         return OrderedReach(
-            Instant(upto, end), end, (end,), order=following, late_from=late_from, too_late=tuple(late_sns.tolist())
+            instant, sum(ends), ends, order=following, changed=changed, late_from=late_from, too_late=tuple(late_sns.tolist())
         )
+
+    def _ends(self, savepoint: Savepoint) -> tuple[int, ...]:
+        """How far each input is taken: of the log a batch, and no further than the operators know it; of those, everything."""
+        known = min((output.committed.at.sn for output in self._outputs.values()), default=self._log.last_sn)
+        return tuple(
+            self._outputs[edge.name].last
+            if edge.name in self._outputs
+            else max(edge.end, min(edge.end + self.settings.batch_events, known, self._log.last_sn))
+            for edge in savepoint.edges
+        )
+
+    def _committed_ends(self, at: Instant) -> tuple[int, ...]:
+        names = [end_app(self.version.operator, self.version.number, name) for name in self.names]
+        return tuple(
+            at.sn if name == EVENT_LOG else self.handle.transaction_version(app) or 0
+            for name, app in zip(self.names, names, strict=True)
+        )
+
+    def _came(self, name: str, after: int, end: int) -> Arrivals:
+        if name in self._outputs:
+            return of_operator(self._outputs[name], after, end)
+        return of_log(self._log, corrections_of(self.lake, self._log.handle), self.ordering.clock, after, end)
+
+    def _followed(self, order: Order, new: Sequence[Arrivals]) -> tuple[Slack, Int64s]:
+        """The clock after what the log has brought, and which of its events came too late to count."""
+        if EVENT_LOG not in self.names:
+            return order.slack, NOTHING
+        log = new[self.names.index(EVENT_LOG)]
+        ts = log.ts[log.on_time]
+        ticks = log.sets_clock[log.on_time] if self.ordering.clock else by_stream_time(order.slack, ts)
+        course = follow(order.slack, ts, ticks)
+        finals = finals_before(order.slack, course, log.on_time)
+        return course.after, log.number[too_late(finals, log.judged, self.ordering.revise_us)]
+
+    def _frontier(self, slack: Slack, order: Order, came: Sequence[Arrivals], upto: int) -> int:
+        """Up to which time events may be matched: as far as the clock lets them, and as operators have published."""
+        limits = [output.committed.at.ts for output in self._outputs.values()]
+        if EVENT_LOG in self.names:
+            return min([*limits, slack.frontier(order.speculation.alpha)])
+        ahead = np.concatenate([arrived.ts[arrived.stands] for arrived in came])
+        ahead = np.sort(ahead[(ahead > upto) & (ahead <= min(limits))])
+        whole = ahead.size <= self.settings.batch_events
+        return min(limits) if whole else int(ahead[self.settings.batch_events - 1])
+
+    def _final(self, slack: Slack, order: Order) -> int:
+        finals = [output.final if output.final is not None else BEFORE_ALL for output in self._outputs.values()]
+        return max(order.final, min([*finals, *([slack.final] if EVENT_LOG in self.names else [])]))
+
+    def _known_sn(self, savepoint: Savepoint) -> int:
+        return max(savepoint.at.sn, min(output.committed.at.sn for output in self._outputs.values()))
 
     def _matched(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:
         assert isinstance(reach, OrderedReach)
@@ -154,31 +192,30 @@ class OrderedDetection(Detection):
         assert order is not None
         states = _states(savepoint, self.shards)
         published = self._published() if reach.late_from else ()
-        horizon = order.slack.final - self.ordering.revise_us if order.slack.final > BEFORE_ALL else BEFORE_ALL
+        horizon = order.final - self.ordering.revise_us if order.final > BEFORE_ALL else BEFORE_ALL
         last = savepoint.seed.ordinal - 1
         payloads = []
         for shard, mine in enumerate(states):
-            late = [ts for bucket, ts in reach.late_from if not self._by_bucket or bucket % self.shards == shard]
-            back_to = min(late, default=before.upto + 1)
-            base = mine[base_of(mine, back_to)]
+            late = [ts for bucket, ts in reach.late_from if not self.by_bucket or bucket % self.shards == shard]
+            base = mine[base_of(mine, min(late, default=before.upto + 1))]
             mark = before.mark(base.upto)
+            gone = reach.changed.number > 0
+            if self.by_bucket:
+                gone &= reach.changed.bucket % self.shards == shard
             payloads.append({
                 "pipeline": self.text,
                 "operator": self.operator.name,
                 "shard": shard,
                 "shards": self.shards,
                 "states": base64.b64encode(packed(mine)).decode(),
-                "back_to": back_to,
-                "files": self._log.shard_files(shard, self.shards, self.operator.partition_by, reach.read),
+                "base": base.upto,
+                "inputs": self._inputs(savepoint, reach, shard, base, mark),
+                "gone": np.unique(reach.changed.ts[gone]).tolist(),
                 "filter_keys": self.filters_keys,
-                "floor": min(mark.floor, savepoint.at.sn),
-                "after": savepoint.at.sn,
-                "end": reach.read,
                 "before": before.upto,
                 "upto": reach.at.ts,
-                "final": order.slack.final,
+                "final": order.final,
                 "horizon": horizon,
-                "left_out": list(order.left_out),
                 "policy": self.ordering.checkpoint.policy(EVENT_SECONDS, SAVE_SECONDS),
                 "full": self.ordering.retraction == "full",
                 "published": shard_files(published, mark.ordinal - 1, last, NOTHING) if late else [],
@@ -190,12 +227,34 @@ class OrderedDetection(Detection):
             })
         return payloads
 
+    def _inputs(self, savepoint: Savepoint, reach: OrderedReach, shard: int, base: State, mark: Mark) -> list[dict[str, Any]]:
+        """What a shard has to read of each input: what the state gone back to needs, and all that came after it."""
+        assert reach.order is not None
+        inputs = []
+        for index, edge in enumerate(savepoint.edges):
+            floor, end = min(mark.floors[index], edge.end), reach.ends[index]
+            if edge.name in self._outputs:
+                files = shard_files(self._outputs[edge.name].files, floor, end, numbers_in(base.needed, index, len(self.names)))
+                left_out: list[int] = []
+            else:
+                key = self.operator.partition_by if self.by_bucket else None
+                files = self._log.shard_files(shard, self.shards, key, end)
+                left_out = list(reach.order.left_out)
+            entry = {"name": edge.name, "files": files, "floor": floor, "after": edge.end, "end": end, "left_out": left_out}
+            inputs.append(entry)
+        return inputs
+
     def _published(self) -> tuple[OutputFile, ...]:
         return output_of(self.lake, self.graph.open_outputs(), self.version.operator, self.version.number).files
 
     @property
-    def _by_bucket(self) -> bool:
-        return self.operator.partition_by == "key"
+    def _final_app(self) -> str:
+        return final_app(self.version.operator, self.version.number)
+
+    @property
+    def _committed_final(self) -> int:
+        final = self.handle.transaction_version(self._final_app)
+        return BEFORE_ALL if final is None else final
 
     def _stamps(self, savepoint: Savepoint, shards: list[dict[str, Any]], reach: Reach) -> list[dict[str, Any]]:
         """Retractions come first, then what is asserted, numbered as ever."""
@@ -205,7 +264,7 @@ class OrderedDetection(Detection):
         seed = Seed(savepoint.seed.x, savepoint.seed.ordinal + retracted)
         found = [shard for shard in shards if shard["out"]]
         stamps = super()._stamps(replace(savepoint, seed=seed), found, reach)
-        stamps = [{**stamp, "final": reach.order.slack.final} for stamp in stamps]
+        stamps = [{**stamp, "final": reach.order.final} for stamp in stamps]
         if not retracted:
             return stamps
         taking_back = {
@@ -228,20 +287,23 @@ class OrderedDetection(Detection):
         order = reach.order
         marks = (*order.marks[:-1], order.marks[-1]._replace(ordinal=seed.ordinal))
         order = replace(order, marks=marks).kept_from(min(shard["first_upto"] for shard in shards))
-        order = replace(order, left_out=tuple(sn for sn in order.left_out if sn > order.marks[0].floor))
+        if EVENT_LOG in self.names:
+            floor = order.marks[0].floors[self.names.index(EVENT_LOG)]
+            order = replace(order, left_out=tuple(sn for sn in order.left_out if sn > floor))
         order = self._adapted(order, reach.at.ts - _order(savepoint, self.ordering).upto, seconds)
-        kept = [_shard_savepoint(shard, order.mark(shard["first_upto"]).floor, reach.read) for shard in shards]
+        kept = [_shard_savepoint(shard, order.mark(shard["first_upto"]).floors, reach.ends) for shard in shards]
         return advance(self.operator, savepoint, seed, kept, reach.at, reach.read, reach.ends, order.to_json())
 
     def _numbers(self, batch: int, reach: Reach, seed: Seed) -> dict[str, int]:
         assert isinstance(reach, OrderedReach)
         assert reach.order is not None
-        final = {final_app(self.version.operator, self.version.number): reach.order.slack.final}
-        return {**super()._numbers(batch, reach, seed), **final}
+        read = zip(self.names, reach.ends, strict=True)
+        ends = {end_app(self.version.operator, self.version.number, name): end for name, end in read if name != EVENT_LOG}
+        return {**super()._numbers(batch, reach, seed), self._final_app: reach.order.final, **ends}
 
     def _adapted(self, order: Order, span: int, seconds: float) -> Order:
         """Speculate as much as there is time for: how long a batch took, of the time that passed in the log."""
-        if self.ordering.speculation != "adaptive":
+        if self.ordering.speculation != "adaptive" or EVENT_LOG not in self.names:
             return order
         return replace(order, speculation=adapted(order.speculation, busy_factor(seconds, span / 1e6)))
 
@@ -255,7 +317,7 @@ def _order(savepoint: Savepoint, ordering: Ordering) -> Order:
     """What was saved; a first start knows nothing of what lies before it."""
     if savepoint.ordering:
         return Order.from_json(savepoint.ordering)
-    return replace(ordering.beginning(), marks=(Mark(floor=savepoint.at.sn),))
+    return replace(ordering.beginning(), marks=(Mark(floors=tuple(edge.end for edge in savepoint.edges)),))
 
 
 def _states(savepoint: Savepoint, shards: int) -> list[tuple[State, ...]]:
@@ -263,10 +325,27 @@ def _states(savepoint: Savepoint, shards: int) -> list[tuple[State, ...]]:
     return kept or [(State(),)] * shards
 
 
-def _shard_savepoint(result: dict[str, Any], floor: int, end: int) -> ShardSavepoint:
+def _changed(arrived: Arrivals, read: int, upto: int, late_sns: Int64s) -> TakenBack:
+    """What was not there when everything up to a time was published, and what was and no longer counts (its number is kept)."""
+    back = arrived.taken_back
+    back = back.those((back.number <= read) & (back.ts <= upto) & ~np.isin(back.by, late_sns))
+    comes = (arrived.ts <= upto) & arrived.stands & ~np.isin(arrived.number, late_sns)
+    zeros = np.zeros(int(comes.sum()), np.int64)
+    return _joined([back, TakenBack(zeros, arrived.ts[comes], arrived.bucket[comes], zeros)])
+
+
+def _joined(parts: Sequence[TakenBack]) -> TakenBack:
+    return TakenBack(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _shard_savepoint(result: dict[str, Any], floors: Sequence[int], ends: Sequence[int]) -> ShardSavepoint:
     """What a late event can go back to needs all events after it, and of those before what it says."""
-    held = np.array(result["needed"], np.int64)
-    needed = np.concatenate([held[held <= floor], np.arange(floor + 1, end + 1)])
-    trim_sn = int(needed[0]) - 1 if needed.size else end
-    kept = Kept(trim_sn, stored_gaps(needed, trim_sn, end))
-    return ShardSavepoint(result["shard"], result["shards"], (kept,), states=base64.b64decode(result["states"]))
+    held, kept = np.array(result["needed"], np.int64), []
+    for index, (floor, end) in enumerate(zip(floors, ends, strict=True)):
+        mine = numbers_in(held, index, len(ends))
+        needed = np.concatenate([mine[mine <= floor], np.arange(floor + 1, end + 1)])
+        trim_sn = int(needed[0]) - 1 if needed.size else end
+        # States name their events themselves, so that places in a merged stream say nothing here.
+        places = stored_numbers(needed) if len(ends) > 1 else b""
+        kept.append(Kept(trim_sn, stored_gaps(needed, trim_sn, end), places=places))
+    return ShardSavepoint(result["shard"], result["shards"], tuple(kept), states=base64.b64decode(result["states"]))

@@ -9,7 +9,7 @@ import base64
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,14 @@ from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, in_order, marks
 from spark_jobs.lake.outputs import output_name, read_rows
 from spark_jobs.lake.scan import buckets, of_shard, read_events
+from spark_jobs.ordering.names import numbers_in
 from spark_jobs.ordering.packed import packed, unpacked
+from spark_jobs.ordering.ranks import RANKED
 from spark_jobs.ordering.revisions import RETRACT, Revision, net, revision, within
-from spark_jobs.ordering.states import Corrected, State, base_of, corrected, forward, in_time
-from spark_jobs.pipeline import Pipeline
+from spark_jobs.ordering.states import Corrected, State, base_of, corrected, forward
+from spark_jobs.pipeline import EVENT_LOG, Pipeline
 from spark_jobs.recovery.policy import Adaptive, EveryEvents, EverySpeculative, Policy, Since
+from spark_jobs.streams import as_part, in_log, in_time, stored_columns_of, traced
 from spark_jobs.tasks import pipeline_of, reach_phase, read_arrow, write_arrow, write_complex_events
 
 
@@ -34,27 +37,25 @@ def order_task(payload: dict[str, Any]) -> dict[str, Any]:
     pipeline = pipeline_of(payload["pipeline"])
     operator = pipeline.built[payload["operator"]]
     states = unpacked(base64.b64decode(payload["states"]))
+    names = [entry["name"] for entry in payload["inputs"]]
     started = time.perf_counter()
-    events = _events(payload, pipeline, operator, states)
+    events, late = _events(payload, pipeline, operator, states)
     reach_phase(payload, "match.read")
     scanned = time.perf_counter()
     parts: list[pa.Table] = []
     retract: pa.Table | None = None
     again = 0
-    late = _late(payload, events)
     if late.size:
         done = corrected(operator, states, events, late, to_the_end=payload["full"])
+        done = done._replace(matches=traced(done.matches, events, None, names))
         change = _revised(payload, pipeline, operator, done, int(late[0]))
         states, again, retract = done.states, done.again, change.retract
         parts.append(change.assert_)
     cuts = _cuts(payload, events, states[-1].upto)
-    saving = 0.0
     for cut in cuts:
         found, state = forward(operator, states[-1], events, cut)
-        began = time.perf_counter()
-        parts.append(found)
+        parts.append(traced(found, events, None, names))
         states = (*states, state)
-        saving += time.perf_counter() - began
     states = _still_needed(states, payload["horizon"])
     matched = time.perf_counter()
     matches = in_order(pa.concat_tables(parts, promote_options="permissive")) if parts else None
@@ -82,36 +83,48 @@ def order_task(payload: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _events(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, states: Sequence[State]) -> pa.Table:
-    """What the state gone back to needs, and everything after it, in order of time."""
-    base = states[base_of(states, payload["back_to"])]
-    names = list(dict.fromkeys(["ts", *operator.columns]))
-    found = read_events(
-        payload["files"],
-        pipeline.source.schema,
-        names,
-        np.sort(base.needed),
-        payload["floor"],
-        payload["end"],
-        in_sn_order=False,
-    )
+def _events(
+    payload: dict[str, Any], pipeline: Pipeline, operator: Operator, states: Sequence[State]
+) -> tuple[pa.Table, Int64s]:
+    """What the state gone back to needs and everything after it, in order of time; and the times at which that has changed."""
+    base = next(state for state in states if state.upto == payload["base"])
+    parts = [_read(payload, index, pipeline, operator, base) for index in range(len(payload["inputs"]))]
+    events = pa.concat_tables([part.events for part in parts], promote_options="permissive").unify_dictionaries()
     if payload["filter_keys"]:
-        found = of_shard(found, str(operator.partition_by), payload["shard"], payload["shards"])
-    ts, sn = int64s(found["ts"]), int64s(found["sn"])
-    wanted = ((ts > base.upto) & (ts <= payload["upto"])) | np.isin(sn, base.needed)
-    if payload["left_out"]:
-        wanted &= ~np.isin(sn, payload["left_out"])
-    found = found.set_column(
-        found.schema.get_field_index("stream_ts"), "stream_ts", found["ts"].cast(pa.timestamp("us", "UTC"))
-    )
-    return in_time(found.filter(pa.array(wanted)).unify_dictionaries().combine_chunks())
+        events = of_shard(events, str(operator.partition_by), payload["shard"], payload["shards"])
+    late = np.concatenate([*(part.late for part in parts), np.array(payload["gone"], np.int64)])
+    return in_time(events.combine_chunks()), np.unique(late)
 
 
-def _late(payload: dict[str, Any], events: pa.Table) -> Int64s:
-    """The times of the events that came with this batch and happened before what was published."""
-    ts, sn = int64s(events["stream_ts"]), int64s(events["sn"])
-    late: Int64s = ts[(sn > payload["after"]) & (ts <= payload["before"])]
-    return late
+class _Part(NamedTuple):
+    """What is read of one input."""
+
+    events: pa.Table
+    late: Int64s  # the times of those that came with this batch and happened before what was published
+
+
+def _read(payload: dict[str, Any], index: int, pipeline: Pipeline, operator: Operator, base: State) -> _Part:
+    entry, count = payload["inputs"][index], len(payload["inputs"])
+    rows = _rows(entry, pipeline, operator, numbers_in(base.needed, index, count))
+    ts, numbers = int64s(rows["ts" if "sn" in rows.column_names else "decided_ts"]), int64s(rows.column(0))
+    wanted = ((ts > base.upto) & (ts <= payload["upto"])) | np.isin(numbers, numbers_in(base.needed, index, count))
+    if entry["left_out"]:
+        wanted &= ~np.isin(numbers, entry["left_out"])
+    rows, ts, numbers = rows.filter(pa.array(wanted)), ts[wanted], numbers[wanted]
+    alone = [entry["name"] for entry in payload["inputs"]] == [EVENT_LOG]
+    events = in_log(rows) if alone else as_part(entry["name"], rows, pipeline, operator, index, count)
+    return _Part(events, ts[(numbers > entry["after"]) & (ts <= payload["before"])])
+
+
+def _rows(entry: dict[str, Any], pipeline: Pipeline, operator: Operator, needed: Int64s) -> pa.Table:
+    """Of an input what is needed, and what came after its floor; complex events that were taken back are none."""
+    read, end = entry["floor"], entry["end"]
+    if entry["name"] == EVENT_LOG:
+        columns = list(dict.fromkeys(["ts", *(name for name in operator.columns if name in pipeline.source.schema.names)]))
+        return read_events(entry["files"], pipeline.source.schema, columns, needed, read, end, in_sn_order=False)
+    schema = pipeline.output_schema
+    columns = list(dict.fromkeys([*stored_columns_of(entry["name"], schema, operator), *RANKED]))
+    return net(read_events(entry["files"], schema, columns, needed, read, end, in_sn_order=False, number="ordinal"))
 
 
 def _cuts(payload: dict[str, Any], events: pa.Table, upto: int) -> list[int]:
@@ -145,7 +158,8 @@ def _revised(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, do
     if payload["full"]:
         after = pc.greater_equal(standing["decided_ts"].cast(pa.int64()), late_from)
         return Revision(standing.filter(after), done.matches.filter(pc.greater_equal(done.matches["_at_ts"], late_from)))
-    return revision(standing, done.matches, list(operator.measured.types))
+    said = [*operator.measured.types, *(["inputs"] if len(payload["inputs"]) > 1 else [])]
+    return revision(standing, done.matches, said)
 
 
 def _of_shard(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, rows: pa.Table) -> pa.Table:

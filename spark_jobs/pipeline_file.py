@@ -183,15 +183,15 @@ def _graph_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
     """Inputs that do not exist, are named twice, or lead back to their reader."""
     problems: list[tuple[Path_, str]] = []
     known = [EVENT_LOG, *pipeline.operators]
-    if pipeline.ordering is not None and pipeline.downstream:
-        here = ("operators", pipeline.downstream[0], "from")
-        problems.append((here, "with 'ordering', operators read the event log only"))
     for name, spec in pipeline.operators.items():
         here = ("operators", name, "from")
         problems += [(here, f"no input '{i}'{suggest(i, known)}") for i in spec.inputs if i not in known]
         problems += [(here, f"'{i}' is given twice") for i in sorted({i for i in spec.inputs if spec.inputs.count(i) > 1})]
         if name == EVENT_LOG:
             problems.append((here[:2], f"'{EVENT_LOG}' is the log itself; choose another name"))
+        if pipeline.ordering is not None and not spec.keep:
+            kept = "with 'ordering', what was published may have to be taken back, so it is kept; leave out 'keep'"
+            problems.append(((*here[:2], "keep"), kept))
     if not problems:
         for name in pipeline.operators:
             if name not in pipeline.order:

@@ -16,11 +16,15 @@ import pyarrow as pa
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.columns import int64s
 from spark_jobs.cep.operator import Operator
-from spark_jobs.cep.sequencer import LOG_SN
-from spark_jobs.pipeline import EVENT_LOG
+from spark_jobs.cep.sequencer import LOG_SN, TIMESTAMP
+from spark_jobs.ordering.names import names_of
+from spark_jobs.ordering.ranks import ranks
+from spark_jobs.pipeline import EVENT_LOG, Pipeline
 
 # Which input an event of a merged stream comes from, and its number there.
 INPUT, NUMBER = "_input", "_number"
+# Of complex events in order of time: their order within one instant.
+RANK = "_rank"
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,39 @@ def merged(parts: Sequence[Part]) -> pa.Table:
     ]  # fmt: skip
     stream = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
     return stream.take(pa.array(np.argsort(np.asarray(stream["sn"]), kind="stable")))
+
+
+# Events in order of time. A complex event may be taken back, so that no number of it is its place for good: events of several
+# inputs have names, and those of one instant are ordered by what they are.
+
+
+def in_log(rows: pa.Table) -> pa.Table:
+    """Events of the log by their own time."""
+    return rows.set_column(rows.schema.get_field_index("stream_ts"), "stream_ts", rows["ts"].cast(TIMESTAMP))
+
+
+def as_part(upstream: str, rows: pa.Table, pipeline: Pipeline, operator: Operator, index: int, count: int) -> pa.Table:
+    """Rows of one of `count` inputs as events with names; `rows` are of the log, or complex events that stand."""
+    is_log = upstream == EVENT_LOG
+    events = as_events(upstream, in_log(rows) if is_log else rows, operator)
+    rank = np.zeros(rows.num_rows, np.int64)
+    if not is_log:
+        over_log = pipeline.operators[upstream].inputs == [EVENT_LOG]
+        said = sorted({"key", "symbols", *operator.columns} & set(rows.column_names) - {"x", "y", "ordinal"})
+        rank = ranks(rows, () if over_log else said)
+    events = events.append_column(RANK, pa.array(rank))
+    if count == 1:
+        return events
+    numbers = int64s(events["sn"])
+    events = events.append_column(INPUT, pa.array(np.full(numbers.size, index, np.int32))).append_column(NUMBER, events["sn"])
+    return events.set_column(events.schema.get_field_index("sn"), "sn", pa.array(names_of(numbers, index, count)))
+
+
+def in_time(events: pa.Table) -> pa.Table:
+    """Events in the order in which they happened: those of one time in the order of the log, then of the inputs."""
+    more = [int64s(events[name]) for name in (LOG_SN, INPUT, RANK) if name in events.column_names]
+    order = np.lexsort((*(more or [int64s(events["sn"])])[::-1], int64s(events["stream_ts"])))
+    return events if (order == np.arange(order.size)).all() else events.take(pa.array(order))
 
 
 def traced(matches: pa.Table, events: pa.Table, closes: pa.Table | None, names: Sequence[str]) -> pa.Table:

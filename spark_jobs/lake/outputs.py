@@ -58,16 +58,21 @@ class Output:
     trimmed_sn: int  # up to this ordinal, only what some consumer needs is left
     files: tuple[OutputFile, ...]
     schema: pa.Schema
+    final: int | None = None  # of events in order of time: up to when nothing will be taken back
+
+    @property
+    def last(self) -> int:
+        """The last ordinal."""
+        return self.committed.seed.ordinal - 1
 
     def instants(self, after: int) -> Instants:
         """When the complex events after ordinal `after` were decided."""
         files = [asdict(file) for file in self.files if file.last_sn > after]
-        last = self.committed.seed.ordinal - 1
-        if not files or last <= after:
+        if not files or self.last <= after:
             return NO_INSTANTS
         nothing = np.empty(0, np.int64)
         columns = ["decided_sn"]
-        found = read_events(files, self.schema, columns, nothing, after, last, in_sn_order=True, number="ordinal")
+        found = read_events(files, self.schema, columns, nothing, after, self.last, in_sn_order=True, number="ordinal")
         return Instants(np.asarray(found["decided_ts"].cast(pa.int64())), np.asarray(found["decided_sn"]))
 
     def upto(self, at: Instant) -> int:
@@ -95,6 +100,11 @@ def _check_number(values: Sequence[int]) -> int:
 def final_app(operator: str, version: int) -> str:
     """Where commits over events in order of time keep up to when everything is final."""
     return f"{app_of(operator, version)}#final"
+
+
+def end_app(operator: str, version: int, upstream: str) -> str:
+    """Where they keep how far an operator was read: its revisions go on, and what was made of them has to be found again."""
+    return f"{app_of(operator, version)}#read:{upstream}"
 
 
 def trimmed_of(operator: str, version: int) -> str:
@@ -134,6 +144,7 @@ def output_of(lake: Lake, handle: DeltaTable, operator: str, version: int) -> Ou
         handle.transaction_version(trimmed_of(operator, version)) or 0,
         tuple(sorted(files, key=lambda file: file.first_sn)),
         pa.schema(handle.schema().to_arrow()),
+        handle.transaction_version(final_app(operator, version)),
     )
 
 

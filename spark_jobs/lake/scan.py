@@ -125,9 +125,10 @@ def read_events(
     `in_sn_order` asks for that order across keys too. `number` is the column that says so, with the time in its SN's place.
     """
     names = list(dict.fromkeys([number, "stream_ts" if number == "sn" else "decided_ts", *columns]))
+    coded = [name for name in names[2:] if not pa.types.is_list(schema.field(name).type)]
     parts = []
     for file in files:
-        parts += _read_file(file["path"], names, residual, after_sn, end_sn)
+        parts += _read_file(file["path"], names, coded, residual, after_sn, end_sn)
     if not parts:
         return pa.schema([schema.field(name) for name in names]).empty_table()
     table = pa.concat_tables(parts, promote_options="permissive")
@@ -153,8 +154,8 @@ def buckets(keys: pa.Array, count: int) -> Any:
     return (hashes % np.uint64(count)).astype(np.int32)
 
 
-def _read_file(path: str, names: list[str], residual: Int64s, after_sn: int, end_sn: int) -> list[pa.Table]:
-    with pq.ParquetFile(path, read_dictionary=names[2:], memory_map=True, **CHECKED) as file:
+def _read_file(path: str, names: list[str], coded: list[str], residual: Int64s, after_sn: int, end_sn: int) -> list[pa.Table]:
+    with pq.ParquetFile(path, read_dictionary=coded, memory_map=True, **CHECKED) as file:
         ranges = row_group_ranges(path, names[0])
         wanted = [
             group

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spark_jobs.cep.arrays import Int64s
-from spark_jobs.ordering.slack import BEFORE_ALL, Course, Slack
+from spark_jobs.ordering.slack import BEFORE_ALL, Bools, Course, Slack
 from spark_jobs.ordering.speculation import Speculation
 
 
@@ -18,7 +18,7 @@ class Mark(NamedTuple):
 
     upto: int = BEFORE_ALL
     ordinal: int = 1  # complex events decided later have this ordinal or a higher one
-    floor: int = 0  # events that happened later have a higher SN
+    floors: tuple[int, ...] = (0,)  # by input: events that happened later have a higher number
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,9 @@ class Order:
     slack: Slack = Slack()  # noqa: RUF009  # frozen
     speculation: Speculation = Speculation()  # noqa: RUF009  # frozen
     marks: tuple[Mark, ...] = (Mark(),)
-    left_out: tuple[int, ...] = field(default=())  # SNs of events that came too late, as long as they could still be read
+    # SNs of events that came too late, or were corrected since, as long as they could still be read.
+    left_out: tuple[int, ...] = field(default=())
+    final: int = BEFORE_ALL  # all inputs are final up to here
 
     @property
     def upto(self) -> int:
@@ -53,21 +55,28 @@ class Order:
         return cls(
             Slack(**found["slack"]),
             Speculation(**found["speculation"]),
-            tuple(Mark(*mark) for mark in found["marks"]),
+            tuple(Mark(upto, ordinal, tuple(floors)) for upto, ordinal, floors in found["marks"]),
             tuple(found["left_out"]),
+            found["final"],
         )
 
 
-def too_late(slack: Slack, course: Course, ts: Int64s, revise: int) -> Int64s:
+def finals_before(slack: Slack, course: Course, on_time: Bools) -> Int64s:
+    """Up to when everything was final as each event came. Those that are not on time follow no clock, but find it somewhere."""
+    known = np.concatenate([[slack.final], course.final])
+    finals: Int64s = known[np.cumsum(on_time) - on_time]
+    return finals
+
+
+def too_late(finals: Int64s, ts: Int64s, revise: int) -> Int64s:
     """The places of events that are older than what can still be revised when they come: a time after it was final.
 
     What an event may still change is decided by the events before it, so batches do not show in it.
     """
-    before = np.concatenate([[slack.final], course.final[:-1]]) if ts.size else ts
-    return np.flatnonzero((before > BEFORE_ALL) & (ts <= before - revise))
+    return np.flatnonzero((finals > BEFORE_ALL) & (ts <= finals - revise))
 
 
-def floor_of(sns: Int64s, stream_ts: Int64s, upto: int, before: int) -> int:
-    """The SN above which all events lie that happened after `upto`; both columns are in order of arrival, after SN `before`."""
-    within = int(np.searchsorted(stream_ts, upto, side="right"))
-    return int(sns[within - 1]) if within else before
+def floor_of(numbers: Int64s, reached: Int64s, upto: int, before: int) -> int:
+    """The number above which all events lie that happened after `upto`; in order of arrival, after number `before`."""
+    within = int(np.searchsorted(reached, upto, side="right"))
+    return int(numbers[within - 1]) if within else before

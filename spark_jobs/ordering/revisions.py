@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.cep.columns import int64s
-from spark_jobs.cep.sequencer import plain
+from spark_jobs.cep.sequencer import LOG_SN, plain
 
 ASSERT, RETRACT = "assert", "retract"
 # What the columns of matches, not yet numbered, are called once they are published.
@@ -62,13 +62,17 @@ def within(decided: pa.ChunkedArray, stretches: Sequence[tuple[int, int]]) -> Bo
 
 def said(complex_events: pa.Table, measures: Sequence[str]) -> pa.Array:
     """All that each complex event says, as one text."""
-    table = complex_events.rename_columns([_PUBLISHED_AS.get(name, name) for name in complex_events.column_names])
-    texts = [_text(table[name]) for name in (*_SAID, *(name for name in measures if name in table.column_names))]
+    table = complex_events
+    if LOG_SN in table.column_names:  # numbers of matches over operators are not the log's
+        table = table.drop_columns(["_at_sn"]).rename_columns({LOG_SN: "decided_sn"})
+    table = table.rename_columns([_PUBLISHED_AS.get(name, name) for name in table.column_names])
+    texts = [text_of(table[name]) for name in (*_SAID, *(name for name in measures if name in table.column_names))]
     joined = pc.binary_join_element_wise(*texts, _BETWEEN)
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
-def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def text_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values as text, alike for values that are alike, NULL among them."""
     type_ = plain(column.type)
     column = column.cast(type_) if column.type != type_ else column
     if pa.types.is_list(type_):

@@ -60,13 +60,6 @@ class Forward(NamedTuple):
     state: State
 
 
-def in_time(events: pa.Table) -> pa.Table:
-    """Events in the order in which they happened; those of one time in the order in which they came."""
-    ts, sn = int64s(events["stream_ts"]), int64s(events["sn"])
-    order = np.lexsort((sn, ts))
-    return events if (order == np.arange(order.size)).all() else events.take(pa.array(order))
-
-
 def forward(operator: Operator, state: State, events: pa.Table, upto: int, places: Int64s | None = None) -> Forward:
     """Match what happened after a state, up to a time.
 

@@ -7,7 +7,8 @@ Both are numbered alike, so that they can be compared like any other output.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from schemas import complex_events
 from spark_jobs.cep.arrays import NOT_HELD, Int64s
@@ -23,52 +25,100 @@ from spark_jobs.cep.compiled import compiled
 from spark_jobs.cep.matcher import Known
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.order import Instant
-from spark_jobs.cep.sequencer import LOG_SN, Seed, in_order, plain, stamp
+from spark_jobs.cep.sequencer import Seed, in_order, plain, stamp
 from spark_jobs.cep.sequencer import Slice as Everything
+from spark_jobs.corrections import Corrections, corrections_of
 from spark_jobs.errors import RepriseError
-from spark_jobs.lake.outputs import Output, read_rows
+from spark_jobs.lake.outputs import Output, committed_of, end_app, output_of, read_rows
 from spark_jobs.lake.scan import EventLog, read_events
 from spark_jobs.lake.seal import broken
+from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import EVENT_LOG, Ordering, Pipeline
-from spark_jobs.streams import INPUT, NUMBER
+from spark_jobs.streams import INPUT, NUMBER, as_part, in_time
 from spark_jobs.verify.comparison import Piece
 from spark_jobs.verify.reference import reference_run
 from spark_jobs.verify.verdict import Finding, Verdict
+from spark_jobs.versions import Version
 
 REVISIONS = "every retraction takes back one assertion"
 _NOTHING: Int64s = np.empty(0, np.int64)
 _NEVER = 2**61
 
 
-def expected(pipeline: Pipeline, operator: Operator, log: EventLog, after_sn: int, at: Instant, folder: Path) -> list[Piece]:
-    """The reference: all that counts of the log after an SN, sorted by time, matched at once."""
+@dataclass(frozen=True)
+class Inputs:
+    """What an operator version had read at its last commit, as it stands in the lake."""
+
+    names: Sequence[str]  # in the order that decides ties
+    log: EventLog
+    corrections: Corrections
+    outputs: Mapping[str, Output]  # of the operators among them
+    ends: Mapping[str, int]  # up to which ordinal those were read
+    after_sn: int  # the version begins after this event of the log
+    at: Instant
+
+
+def inputs_of(pipeline: Pipeline, lake: Lake, log: EventLog, table: DeltaTable, version: Version) -> Inputs:
+    outputs = {name: output_of(lake, table, name, number) for name, number in version.operators.items()}
+    ends = {name: table.transaction_version(end_app(version.operator, version.number, name)) or 0 for name in outputs}
+    committed = committed_of(table, version.operator, version.number)
+    at, corrected = committed.at if committed else Instant(), corrections_of(lake, log.handle)
+    return Inputs(pipeline.operators[version.operator].inputs, log, corrected, outputs, ends, version.after_sn, at)
+
+
+def expected(pipeline: Pipeline, operator: Operator, inputs: Inputs, folder: Path) -> list[Piece]:
+    """The reference: all that counts of every input, sorted by time, matched at once.
+
+    Operators are taken as they stand; what they published has a verdict of its own.
+    """
+    count = len(inputs.names)
+    parts = [_part(pipeline, operator, inputs, index) for index in range(count)]
+    events = pa.concat_tables(parts, promote_options="permissive").unify_dictionaries()
+    events = in_time(events.combine_chunks())
+    names, size = int64s(events["sn"]), events.num_rows
+    numbered = events.set_column(events.schema.get_field_index("sn"), "sn", pa.array(np.arange(1, size + 1)))
+    if count == 1:  # what is found is led back to the numbers of the one input
+        numbered = numbered.append_column(NUMBER, pa.array(names)).append_column(INPUT, pa.array(np.zeros(size, np.int32)))
+    known = Known(0, size, NOT_HELD, inputs.at.ts, operator.window.first_window())
+    matches, _ = reference_run(operator, numbered, known, inputs=inputs.names)
+    if operator.window.kind in ("keyed", "opened"):
+        y = pa.array(names[int64s(matches["y"]) - 1])
+        matches = matches.set_column(matches.schema.get_field_index("y"), "y", y)
+    found, _ = stamp(Seed(), 0, [in_order(matches)], Everything())
+    return _piece(found.drop_columns(["inputs"]) if count == 1 else found, folder / "expected.parquet")
+
+
+def _part(pipeline: Pipeline, operator: Operator, inputs: Inputs, index: int) -> pa.Table:
+    name = inputs.names[index]
+    rows = _log_rows(pipeline, operator, inputs) if name == EVENT_LOG else _standing_rows(pipeline, inputs, name)
+    return as_part(name, rows, pipeline, operator, index, len(inputs.names))
+
+
+def _log_rows(pipeline: Pipeline, operator: Operator, inputs: Inputs) -> pa.Table:
+    """The events of the log that count: not those that came too late, nor those that were corrected in time."""
+    log, after_sn, at = inputs.log, inputs.after_sn, inputs.at
     if log.trimmed_sn > after_sn:
         raise RepriseError(f"the log was trimmed up to {log.trimmed_sn:,}; there is nothing left to compare with")
     assert pipeline.ordering is not None
-    names = list(dict.fromkeys(["ts", "source", *operator.columns]))
+    columns = [name for name in operator.columns if name in log.schema.names]
+    names = list(dict.fromkeys(["ts", "source", *columns]))
     files = [asdict(file) for file in log.files]
     events = read_events(files, log.schema, names, _NOTHING, after_sn, at.sn, in_sn_order=True)
-    ts = int64s(events["ts"])
-    counts = ~left_out(ts, events["source"], pipeline.ordering) & (ts <= at.ts)
-    rows = np.flatnonzero(counts)
-    rows = rows[np.argsort(ts[rows], kind="stable")]
-    events = events.take(pa.array(rows))
-    own = events["sn"]
-    places = {
-        "sn": pa.array(np.arange(1, rows.size + 1)),
-        "stream_ts": events["ts"],
-        LOG_SN: own,
-        NUMBER: own,
-        INPUT: pa.array(np.zeros(rows.size, np.int32)),
-    }
-    stream = pa.table({**{name: events[name] for name in events.column_names}, **places})
-    known = Known(0, rows.size, NOT_HELD, at.ts, operator.window.first_window())
-    matches, _ = reference_run(operator, stream, known, inputs=[EVENT_LOG])
-    if operator.window.kind in ("keyed", "opened"):
-        y = pa.array(np.asarray(own)[int64s(matches["y"]) - 1])
-        matches = matches.set_column(matches.schema.get_field_index("y"), "y", y)
-    found, _ = stamp(Seed(), 0, [in_order(matches)], Everything())
-    return _piece(found.drop_columns(["inputs"]), folder / "expected.parquet")
+    ts, sn = int64s(events["ts"]), int64s(events["sn"])
+    corrected = inputs.corrections.between(after_sn, at.sn)
+    since = np.full(sn.size, _NEVER)
+    since[np.searchsorted(sn, corrected.sn)] = corrected.since_ts
+    late = left_out(ts, events["source"], pipeline.ordering, since)
+    replaced = corrected.replaces[~np.isin(corrected.sn, sn[late])]
+    return events.filter(pa.array(~late & ~np.isin(sn, replaced) & (ts <= at.ts)))
+
+
+def _standing_rows(pipeline: Pipeline, inputs: Inputs, name: str) -> pa.Table:
+    """What an operator had published and not taken back when it was read."""
+    output = inputs.outputs[name]
+    rows = read_rows([asdict(file) for file in output.files], pipeline.output_schema, 1, inputs.ends[name])
+    stands, _ = _net(rows)
+    return stands.filter(pc.less_equal(stands["decided_ts"].cast(pa.int64()), inputs.at.ts))
 
 
 def standing(output: Output, schema: pa.Schema, folder: Path) -> tuple[list[Piece], Finding]:
@@ -77,30 +127,43 @@ def standing(output: Output, schema: pa.Schema, folder: Path) -> tuple[list[Piec
     for file in output.files:
         if problem := broken(file.path):
             raise RepriseError(f"{file.path}: {problem}")
-    rows = read_rows(files, schema, 1, output.committed.seed.ordinal - 1).sort_by("ordinal")
+    rows = read_rows(files, schema, 1, output.last).sort_by("ordinal")
+    stands, back = _net(rows)
+    gone = [f.name for f in complex_events.REVISIONS]
+    if pc.all(pc.is_null(stands["inputs"])).as_py():  # one input only
+        gone.append("inputs")
+    return _piece(stands.drop_columns(gone), folder / "standing.parquet"), _judged(rows, back)
+
+
+def _net(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What stands, and the retractions."""
     back = rows.filter(pc.equal(rows["revision"], "retract"))
-    finding = _judged(rows, back)
     taken_back = pc.is_in(rows["ordinal"], value_set=back["of"].combine_chunks())
-    stands = rows.filter(pc.and_(pc.equal(rows["revision"], "assert"), pc.invert(taken_back)))
-    return _piece(stands.drop_columns([f.name for f in complex_events.REVISIONS]), folder / "standing.parquet"), finding
+    return rows.filter(pc.and_(pc.equal(rows["revision"], "assert"), pc.invert(taken_back))), back
 
 
-def left_out(ts: Int64s, source: pa.ChunkedArray, ordering: Ordering) -> Any:
-    """Which events came so late that what they could change was settled: K-slack, one event after the other."""
+def left_out(ts: Int64s, source: pa.ChunkedArray, ordering: Ordering, since: Int64s) -> Any:
+    """Which events came so late that what they could change was settled: K-slack, one event after the other.
+
+    `since`: of those that correct others, the earliest time they change; of all others, never.
+    """
     k = ordering.beginning().slack
     by_time = ordering.clock is None
     ticks = np.zeros(ts.size, np.bool_) if by_time else np.asarray(pc.equal(source.cast(pa.string()), ordering.clock))
     found = np.zeros(ts.size, np.bool_)
-    _left_out(ts.copy(), ticks.copy(), by_time, k.k, k.measured, ordering.revise_us, found)  # also where they are read-only
+    # Copies also where they are read-only.
+    _left_out(ts.copy(), ticks.copy(), since.copy(), by_time, k.k, k.measured, ordering.revise_us, found)
     return found
 
 
 @compiled
-def _left_out(ts: Any, ticks: Any, by_time: bool, k: int, measured: bool, revise: int, out: Any) -> None:
+def _left_out(ts: Any, ticks: Any, since: Any, by_time: bool, k: int, measured: bool, revise: int, out: Any) -> None:
     clk, final, earliest = -_NEVER, -_NEVER, _NEVER
     for i in range(ts.size):
-        if final > -_NEVER and ts[i] <= final - revise:
+        if final > -_NEVER and min(ts[i], since[i]) <= final - revise:
             out[i] = True
+        if since[i] < _NEVER:  # a correction says nothing about delays
+            continue
         others = earliest < _NEVER
         earliest = min(earliest, ts[i])
         if (by_time and ts[i] >= clk) or ticks[i]:

@@ -20,7 +20,6 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from schemas import verdicts
-from spark_jobs.cep.order import Instant
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.lake.outputs import Output, open_outputs, output_of
@@ -33,7 +32,7 @@ from spark_jobs.verify import in_order
 from spark_jobs.verify.base import NO_BASE, Base, Since, base_of, files_of, since
 from spark_jobs.verify.chain import Chain, Link
 from spark_jobs.verify.checkers import CHECKERS, Evidence, run_checkers
-from spark_jobs.verify.comparison import Comparison, Piece, Scope, compare
+from spark_jobs.verify.comparison import Comparison, Scope, compare
 from spark_jobs.verify.expectations import SUITES, Suite, judge_verdicts, what_failed
 from spark_jobs.verify.verdict import Finding, Verdict, worst
 from spark_jobs.versions import Registry, Version, registry
@@ -218,7 +217,8 @@ class _Job:
         # One version of the table for both: a detection that goes on meanwhile must not look like a false positive.
         output = output_of(self.lake, table, name, version.number)
         if self.chain.pipeline.ordering is not None:
-            return self._verified_in_order(version, output)
+            inputs = in_order.inputs_of(self.chain.pipeline, self.lake, self.chain.log, table, version)
+            return self._verified_in_order(version, output, inputs)
         files = files_of(self.lake, table, name, version.number)
         end_sn = output.committed.at.sn if output.committed.batch else version.after_sn
         base = None if self.full else base_of(self.lake, self.chain, version)
@@ -258,14 +258,14 @@ class _Job:
             covers.store(self.chain.folder(name), version.number)
         return done
 
-    def _verified_in_order(self, version: Version, output: Output) -> Verification:
+    def _verified_in_order(self, version: Version, output: Output, inputs: in_order.Inputs) -> Verification:
         """Always of everything: a late event may have changed any of it."""
         pipeline, name = self.chain.pipeline, version.operator
         operator, at = pipeline.built[name], output.committed.at
         scratch = self.lake.scratch("verify") / name
         scratch.mkdir(parents=True, exist_ok=True)
         try:
-            reference = self._expected_in_order(version, at, scratch) if output.committed.batch else []
+            reference = in_order.expected(pipeline, operator, inputs, scratch) if output.committed.batch else []
             stands, revisions = in_order.standing(output, pipeline.output_schema, scratch)
             scope = Scope(detected_sn=at.sn)
             found = compare(self.chain.runner, scratch / "compared", stands, reference, operator.measured.types, scope)
@@ -282,13 +282,9 @@ class _Job:
             findings=findings,
             after_sn=version.after_sn,
             fingerprint=version.fingerprint,
-            to_ordinal=output.committed.seed.ordinal - 1,
+            to_ordinal=output.last,
             to_sn=at.sn,
         )
-
-    def _expected_in_order(self, version: Version, at: Instant, scratch: Path) -> list[Piece]:
-        pipeline = self.chain.pipeline
-        return in_order.expected(pipeline, pipeline.built[version.operator], self.chain.log, version.after_sn, at, scratch)
 
     def _findings(self, version: Version, found: Comparison, end_sn: int, base: Base | None, changed: Since) -> list[Finding]:
         plan, log_sn = FaultPlan(self.lake), self.chain.log.last_sn

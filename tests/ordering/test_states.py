@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.cep.operator import Operator
-from spark_jobs.ordering.states import State, corrected, forward, in_time
+from spark_jobs.ordering.states import State, corrected, forward
+from spark_jobs.streams import in_time
 from tests.cep import oracle
 from tests.cep.cases import examples, problems, skip_refused
 from tests.cep.engine import operator_of, table_of
