@@ -6,7 +6,7 @@ brought about can still be revised.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,19 +33,6 @@ class Corrections(NamedTuple):
         return Corrections(*(part[low:high] for part in self))
 
 
-@dataclass(frozen=True)
-class Corrected:
-    """One of them as ingest finds it: the place of the new event in its partition group, and what is known of the old one."""
-
-    place: int
-    replaces: int
-    replaced_ts: int
-    replaced_bucket: int
-    since_ts: int
-    source: str
-    source_seq: int
-
-
 def corrections_of(lake: Lake, log: DeltaTable) -> Corrections:
     """Of the ingests that this version of the log has; rows of one that was killed are dead letters."""
     rows = lake.read("corrections").to_pylist()
@@ -59,6 +46,6 @@ def listed(ingest: int) -> str:
     return f"ingest-{ingest}"
 
 
-def as_rows(found: list[dict[str, Any]], ingest: int, attempt: int) -> pa.Table:
-    """Of the table, in the order of their SNs."""
+def corrections_table(found: Sequence[dict[str, Any]], ingest: int, attempt: int) -> pa.Table:
+    """Rows of the table; they count once the log's commit names the ingest and its attempt."""
     return pa.Table.from_pylist([{**row, "ingest": ingest, "attempt": attempt} for row in found], corrections.SCHEMA)

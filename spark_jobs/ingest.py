@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from pyroaring import BitMap64
 
 from schemas import event_log, landing, quarantine
+from spark_jobs.corrections import corrections_table, listed
 from spark_jobs.errors import FencedAttempt, IngestRefused, RepriseError
 from spark_jobs.lake.commit import add_file, claim
 from spark_jobs.lake.history import Attempt, fold
@@ -51,6 +52,7 @@ class Ingested:
     accepted: int = 0
     duplicates: int = 0
     quarantined: int = 0
+    corrected: int = 0  # of those accepted: they correct earlier ones
     unreadable_files: int = 0
     last_sn: int = 0
 
@@ -126,9 +128,10 @@ class _Ingest:
         added = self._write(groups, log, taken, number)
         self.attempt.phase("ingest.written", number)
         self.lake.append("landing_files", self._manifest(groups, refused, number))
+        self._list_corrections(groups, log.last_sn, number, done)
         self.attempt.phase("ingest.listed", number)
         also = {
-            _listed(number): self.attempt.number,
+            listed(number): self.attempt.number,
             STREAM_TS: _stream_ts(groups, taken.stream_ts),
             LAST_SN: log.last_sn + done.accepted,
             BUCKETS: self.source.buckets,
@@ -145,6 +148,7 @@ class _Ingest:
             files=done.files,
             duplicates=done.duplicates,
             known_files=done.known_files,
+            corrected=done.corrected,
         )
         return done
 
@@ -166,17 +170,17 @@ class _Ingest:
     def _taken(self, handle: DeltaTable) -> Taken:
         """Only files whose ingest was committed count; the rows of a killed one are dead letters."""
         taken = Taken(stream_ts=handle.transaction_version(STREAM_TS) or 0)
-        listed: set[int] = set()
+        complete: set[int] = set()
         for row in self.lake.read("landing_files").to_pylist():
-            if handle.transaction_version(_listed(row["ingest"])) != row["attempt"]:
+            if handle.transaction_version(listed(row["ingest"])) != row["attempt"]:
                 continue
-            listed.add(row["ingest"])
+            complete.add(row["ingest"])
             taken.digests.add(_place_of(row["file"], row["digest"]))
             if row["accepted"]:  # a file of which nothing was taken may come again, repaired
                 taken.paths[row["file"]] = row["digest"]
             taken.sequences[row["source"]] |= BitMap64.deserialize(row["sequences"])
             taken.last_sequence[row["source"]] = max(taken.last_sequence[row["source"]], row["last_seq"])
-        missing = set(range(1, (handle.transaction_version("ingest") or 0) + 1)) - listed
+        missing = set(range(1, (handle.transaction_version("ingest") or 0) + 1)) - complete
         if missing:
             raise RepriseError(
                 f"the table 'landing_files' has no rows of ingest {min(missing)}, so events that are in the log could be taken "
@@ -263,6 +267,17 @@ class _Ingest:
                     entry["quarantined"] += answer["conflicts"].get(str(index), 0)
                 group.update(answer)
             earlier.append(f"{group['out']}.parquet")
+
+    def _list_corrections(self, groups: list[dict[str, Any]], base: int, number: int, done: Ingested) -> None:
+        """Say which events correct which; like the list of files, it counts once the log is committed."""
+        rows = []
+        for group in groups:
+            rows += [{**found, "sn": base + found.pop("place")} for found in group.get("corrections", ())]
+            base += group["accepted"]
+        done.corrected = len(rows)
+        if rows:
+            self.lake.append("corrections", corrections_table(rows, number, self.attempt.number))
+            self.attempt.say(f"corrected: {len(rows):,} events came again with other content; what they change is revised")
 
     def _tell_gaps(self, taken: Taken, files: list[tuple[LandingFile, str]], number: int) -> None:
         """Hours of a source that lie between others and did not come are said, for nobody else would notice."""
@@ -433,10 +448,6 @@ def _stream_ts(groups: list[dict[str, Any]], before: int) -> int:
 def _whole_files(refused: list[Refused]) -> pa.Table:
     rows = [{"file": file, "row": None, "reason": reason, "content": None, "digest": d} for file, reason, d in refused]
     return pa.Table.from_pylist(rows, _rejected_schema())
-
-
-def _listed(number: int) -> str:
-    return f"ingest-{number}"
 
 
 def _rejected_schema() -> pa.Schema:

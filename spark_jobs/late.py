@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from schemas import late_events
+from spark_jobs.corrections import corrections_of
 from spark_jobs.lake.scan import EventLog, read_events
 from spark_jobs.lake.tables import Lake
 
 REASON = "it came {late} after its time, when results of that time could no longer be corrected"
+CORRECTS = "it corrects event {replaces}, when results of that time could no longer be corrected; that one still counts"
 
 
 def set_aside(lake: Lake, log: EventLog, sns: Sequence[int]) -> int:
@@ -26,7 +29,14 @@ def set_aside(lake: Lake, log: EventLog, sns: Sequence[int]) -> int:
     last = int(new[-1])
     columns = [field.name for field in late_events.COPIED]
     found = read_events([asdict(file) for file in log.files], log.schema, columns, new, last, last, in_sn_order=True)
-    now = dt.datetime.now(dt.UTC)
-    rows = [{**row, "reason": REASON.format(late=row["stream_ts"] - row["ts"]), "at": now} for row in found.to_pylist()]
+    now, corrected = dt.datetime.now(dt.UTC), corrections_of(lake, log.handle)
+    replaces = dict(zip(corrected.sn.tolist(), corrected.replaces.tolist(), strict=True))
+    rows = [{**row, "reason": _reason(row, replaces), "at": now} for row in found.to_pylist()]
     lake.append("late_events", pa.Table.from_pylist(rows, late_events.SCHEMA))
     return len(rows)
+
+
+def _reason(row: dict[str, Any], replaces: dict[int, int]) -> str:
+    if row["sn"] in replaces:
+        return CORRECTS.format(replaces=replaces[row["sn"]])
+    return REASON.format(late=row["stream_ts"] - row["ts"])

@@ -110,7 +110,8 @@ class OrderedDetection(Detection):
         new = [arrived.after(edge.end) for arrived, edge in zip(came, edges, strict=True)]
         slack, late_sns = self._followed(order, new)
         upto = at.ts if at else max(head.upto, self._frontier(slack, order, came, head.upto))
-        if nothing_new and upto == head.upto:
+        log_end = ends[self.names.index(EVENT_LOG)] if EVENT_LOG in self.names else self._known_sn(savepoint)
+        if nothing_new and upto == head.upto and log_end == savepoint.at.sn:
             return None
         changed = _joined([_changed(arrived, edge.end, head.upto, late_sns) for arrived, edge in zip(new, edges, strict=True)])
         floors = [
@@ -126,7 +127,6 @@ class OrderedDetection(Detection):
             left_out=(*order.left_out, *late_sns.tolist(), *gone),
             final=self._final(slack, order) if at is None else self._committed_final,
         )
-        log_end = ends[self.names.index(EVENT_LOG)] if EVENT_LOG in self.names else self._known_sn(savepoint)
         late_from = tuple((int(b), int(changed.ts[changed.bucket == b].min())) for b in np.unique(changed.bucket))
         instant = at or Instant(upto, log_end)
         return OrderedReach(

@@ -67,8 +67,12 @@ def stage_task(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def restage_task(payload: dict[str, Any]) -> dict[str, Any]:
-    """Drop rows whose (source, source_seq) is taken: the same event again, or another one that must not pass."""
-    source = pipeline_of(payload["pipeline"]).source
+    """Take out rows whose (source, source_seq) is taken: the same event again, or another one that must not pass.
+
+    Where results can be revised, one that differs from what the log has under its number passes: it corrects that.
+    """
+    pipeline = pipeline_of(payload["pipeline"])
+    source = pipeline.source
     events = _staged(payload["out"])
     content = ["type", "key", "ts", *source.attributes]
     frame = events.select([*_IDENTITY, *content, FILE, ROW]).to_pandas()
@@ -78,16 +82,20 @@ def restage_task(payload: dict[str, Any]) -> dict[str, Any]:
         suspect |= ((frame[FILE] == index) & (frame["source"] == name) & np.isin(frame["source_seq"], numbers)).to_numpy()
     # Within a file a number may stand once; the first one wins.
     suspect |= frame.duplicated([*_IDENTITY, FILE]).to_numpy()
-    again = frame[suspect]
-    first = _first_occurrences(again, frame[~suspect], content, payload)
-    joined = again.merge(first, on=_IDENTITY, how="left", suffixes=("", "_first"))
+    joined = _with_first(frame[suspect], frame[~suspect], content, payload)
     same = np.ones(len(joined), bool)
     for name in content:
         ours, theirs = joined[name], joined[f"{name}_first"]
         same &= ((ours == theirs) | (ours.isna() & theirs.isna())).to_numpy()
     # Every event has a time. One whose first occurrence is nowhere was trimmed: its number is all that is known of it.
     same |= joined["ts_first"].isna().to_numpy()
-    names = payload["names"]
+    corrects = np.zeros(len(joined), bool)
+    if pipeline.ordering is not None:
+        corrects = ~same & joined["sn"].notna().to_numpy()
+        corrects[corrects] = ~joined[corrects].duplicated(_IDENTITY).to_numpy()
+    keep = ~suspect
+    keep[np.flatnonzero(suspect)[corrects]] = True
+    names, refused = payload["names"], joined[~same & ~corrects]
     rejected = [
         (
             names[int(row[FILE])],
@@ -96,17 +104,37 @@ def restage_task(payload: dict[str, Any]) -> dict[str, Any]:
             None,
             payload["digests"][int(row[FILE])],
         )
-        for row in joined[~same].to_dict("records")
+        for row in refused.to_dict("records")
     ]
-    _write_staged(events.filter(pa.array(~suspect)), payload["out"], source.buckets)
+    _write_staged(events.filter(pa.array(keep)), payload["out"], source.buckets)
     _write_rejected(rejected, f"{payload['out']}.again")
-    duplicates = joined[same].groupby(FILE).size()
-    conflicts = joined[~same].groupby(FILE).size()
+    places = np.cumsum(keep)[np.flatnonzero(suspect)[corrects]]
     return {
-        "duplicates": {str(k): int(v) for k, v in duplicates.items()},
-        "conflicts": {str(k): int(v) for k, v in conflicts.items()},
+        "duplicates": {str(k): int(v) for k, v in joined[same].groupby(FILE).size().items()},
+        "conflicts": {str(k): int(v) for k, v in refused.groupby(FILE).size().items()},
+        "corrections": _corrections(joined[corrects], places, source.buckets),
         **_summary(payload["out"], len(names)),
     }
+
+
+def _corrections(found: pd.DataFrame, places: Any, count: int) -> list[dict[str, Any]]:
+    """The events that correct others, by their places in the group, and what they replace."""
+    return [
+        {
+            "place": int(place),
+            "replaces": int(row["sn"]),
+            "replaced_ts": _micros(row["ts_first"]),
+            "replaced_bucket": int(buckets(pa.array([row["key_first"]]), count)[0]),
+            "since_ts": _micros(row["since"]),
+            "source": row["source"],
+            "source_seq": int(row["source_seq"]),
+        }
+        for place, row in zip(places, found.to_dict("records"), strict=True)
+    ]
+
+
+def _micros(moment: pd.Timestamp) -> int:
+    return int(pa.scalar(moment, TIMESTAMP).cast(pa.int64()).as_py())
 
 
 def bucket_task(payload: dict[str, Any]) -> dict[str, Any]:
@@ -211,17 +239,25 @@ def _summary(out: str, files: int) -> dict[str, Any]:
     }
 
 
-def _first_occurrences(again: pd.DataFrame, here: pd.DataFrame, content: list[str], payload: dict[str, Any]) -> pd.DataFrame:
-    """The events that took these numbers first: in the log, in an earlier group, or in this one."""
+def _with_first(again: pd.DataFrame, here: pd.DataFrame, content: list[str], payload: dict[str, Any]) -> pd.DataFrame:
+    """Rows beside the events that have their numbers: in this group, in an earlier one, or in the log.
+
+    Of the log, which keeps what was corrected, the latest one, with its `sn`; `since` is the earliest time it ever had.
+    """
     columns = [*_IDENTITY, *content]
-    numbers = pa.array(again["source_seq"].unique())
-    found: list[pd.DataFrame] = []
-    paths = [*payload["log"], *payload["earlier"]]
-    if paths:
-        where = pc.field("source_seq").isin(numbers)
-        found.append(ds.dataset(paths, format="parquet").to_table(columns=columns, filter=where).to_pandas())
-    found.append(here.sort_values([FILE, ROW])[columns])
-    return pd.concat(found).drop_duplicates(_IDENTITY)
+    where = pc.field("source_seq").isin(pa.array(again["source_seq"].unique()))
+    found = [here.sort_values([FILE, ROW])[columns]]
+    if payload["earlier"]:
+        found.append(ds.dataset(payload["earlier"], format="parquet").to_table(columns=columns, filter=where).to_pandas())
+    if payload["log"]:
+        read = ds.dataset(payload["log"], format="parquet").to_table(columns=[*columns, "sn"], filter=where).to_pandas()
+        read["since"] = read.groupby(_IDENTITY)["ts"].transform("min")
+        found.append(read.sort_values("sn", ascending=False))
+    first = pd.concat(found).drop_duplicates(_IDENTITY)
+    for name in ("sn", "since"):
+        if name not in first:
+            first[name] = None
+    return again.merge(first, on=_IDENTITY, how="left", suffixes=("", "_first"))
 
 
 def _write_rejected(rows: list[tuple[Any, ...]], out: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_jobs.console import say
-from spark_jobs.errors import RepriseError
+from spark_jobs.errors import IngestRefused, RepriseError
 
 if TYPE_CHECKING:
     from spark_jobs.lake.history import Attempt
@@ -55,8 +55,8 @@ def open_job(pipeline: Path, lake: Path, master: str, name: str) -> Iterator[Job
         with open_runner(master, target, name) as runner:
             yield Job(loaded, target, runner, attempt)
         ended = "done"
-    except BaseException:
-        attempt.heal()
+    except BaseException as error:
+        attempt.heal(inputs=isinstance(error, IngestRefused))
         raise
     finally:
         attempt.settle()

@@ -22,6 +22,7 @@ from spark_jobs.lake.tables import Lake, file_names
 
 _TABLES = {"events": "event_log", "output": "complex_events", "savepoint": "savepoints", "commit": "complex_events"}
 _UNLIMITED = resource.RLIM_INFINITY
+_INPUTS = ("change_schema", "poison_rows")
 
 
 def target_of(lake: Lake, kind: str) -> Path | None:
@@ -88,14 +89,17 @@ def _set_writable(folder: Path, *, writable: bool) -> bool:
     return subprocess.run(["chattr", flag, str(folder)], check=False, capture_output=True).returncode == 0
 
 
-def heal(lake: Lake) -> list[str]:
-    """Put everything back; what was done."""
+def heal(lake: Lake, *, inputs: bool = True) -> list[str]:
+    """Put everything back; what was done. A sender repairs his `inputs` only once somebody has refused them."""
     done = []
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (_UNLIMITED, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         done.append("made room on the disk")
     for note in sorted(_kept(lake).glob("*.json")):
-        done += _restored(json.loads(note.read_text()), note.with_suffix(".bytes"))
+        said = json.loads(note.read_text())
+        if not inputs and said.get("kind") in _INPUTS:
+            continue
+        done += _restored(said, note.with_suffix(".bytes"))
         shutil.move(note, note.with_suffix(".healed"))
     return done
 

@@ -84,10 +84,10 @@ class Attempt:
         """Carry a commit to its table; a drill may lose it."""
         self._scene.send(commit)
 
-    def heal(self) -> None:
-        """Put back what a drill has damaged, once this attempt has noticed."""
+    def heal(self, *, inputs: bool = True) -> None:
+        """Put back what a drill has damaged, once this attempt has noticed; `inputs` too."""
         if self._plan.allowed and storage.hurt(self.lake):
-            for done in storage.heal(self.lake):
+            for done in storage.heal(self.lake, inputs=inputs):
                 self.record("heal", done)
                 self.say(f"healed: {done}")
 
