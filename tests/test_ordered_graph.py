@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.delays import parse_delay
+from spark_jobs.faults.fault import parse_fault
+from spark_jobs.faults.plan import FaultPlan
+from spark_jobs.faults.strike import InjectedFailure
+from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
 from spark_jobs.ordering.revisions import net
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
-from tests.conftest import find, small_log, take_in
+from tests.conftest import PIPELINE, find, small_log, take_in
 from tests.graphs import GRAPH, LEVELS
 
 EVENTS = 900
@@ -95,3 +101,81 @@ def test_every_level_comes_to_what_plain_detection_finds_in_the_sorted_log(
     for done in verify(pipeline, lake):
         assert done.verdict is Verdict.VALID, done
         assert done.matches == done.reference_matches == right[done.operator].total() > 0
+
+
+@pytest.mark.parametrize("phase", ["detect.matched", "detect.saved", "detect.published"])
+def test_neighbours_that_die_together_change_nothing(
+    phase: str, logs: dict[str, Path], right: dict[str, Counter[Any]], tmp_path: Path
+) -> None:
+    lake, pipeline = copy(logs["late"], tmp_path), pipeline_of("speculation: 0")
+    FaultPlan(lake).allow()
+    for operator, batch in (("quiet", 3), ("echo", 2), ("crowd", 1), ("alarm", 1)):
+        FaultPlan(lake).arm(parse_fault(f"raise_error:{phase}@{batch}:{operator}"))
+    failures = 0
+    while True:
+        try:
+            find(pipeline, lake, 300)
+            break
+        except InjectedFailure:
+            failures += 1
+    assert failures == 4
+    check(lake, right)
+
+
+def test_a_lost_savepoint_is_made_anew_from_what_was_read_then(logs: dict[str, Path], tmp_path: Path) -> None:
+    """Those that are read go on meanwhile: what came of them since must not slip into the savepoint unpublished."""
+    lake, pipeline = copy(logs["late"], tmp_path), pipeline_of("speculation: 0")
+    FaultPlan(lake).allow()
+    FaultPlan(lake).arm(parse_fault("raise_error:detect.published@2:alarm"))
+    with pytest.raises(InjectedFailure):
+        find(pipeline, lake, 150)
+    shutil.copytree(logs["late"].parent / "late", tmp_path / "landing")
+    correct(tmp_path / "landing", "amount", lambda rows: pc.add(rows["amount"], 5))
+    take_in(pipeline, tmp_path / "landing", lake)
+    saved = Path(lake.path("savepoints"))
+    for file in [*saved.glob("alarm-1-00000002-*.parquet"), *saved.glob("echo-1-*.parquet")]:
+        file.unlink()
+    find(pipeline, lake, 150)
+    assert {done.verdict for done in verify(pipeline, lake)} == {Verdict.VALID}
+    assert any("is damaged" in row["detail"].get("reason", "") for row in read_history(lake))
+
+
+def correct(landing: Path, column: str, values: Callable[[pa.Table], Any], where: pc.Expression | None = None) -> None:
+    """Deliver some events again, with other values of a column."""
+    for file in list(landing.rglob("*.parquet")):
+        rows = pq.read_table(file, partitioning=None)
+        rows = rows.filter(where) if where is not None else rows
+        pq.write_table(
+            rows.set_column(rows.schema.get_field_index(column), column, values(rows)), file.with_name("again.parquet")
+        )
+
+
+def test_what_did_not_change_stops_the_cascade(tmp_path: Path) -> None:
+    """Small amounts are corrected; further down only large ones count, so that nothing is taken back there."""
+    operators = """
+  top:
+    partition_by: key
+    pattern: A -> C
+    define: {A: type = 'a', C: type = 'c'}
+    measures: {last: C.amount}
+  level:
+    from: top
+    window: {time: 1 min}
+    pattern: T -> T
+    define: {T: last > 40}
+"""
+    text = PIPELINE.split("  probing:")[0] + operators.lstrip("\n")
+    pipeline = parse_pipeline(f"{text}ordering: {{speculation: 0}}\n", "cascade.yaml")
+    lake, landing = Lake(tmp_path / "lake"), small_log(tmp_path / "landing", 800)
+    take_in(pipeline, landing, lake)
+    find(pipeline, lake)
+    small = (pc.field("kind") == "c") & (pc.field("amount") < 30)
+    correct(landing, "amount", lambda rows: pc.add(rows["amount"], 5), small)
+    take_in(pipeline, landing, lake)
+    find(pipeline, lake)
+    rows = lake.read("complex_events")
+    back = Counter(rows.filter(pc.field("revision") == "retract")["operator"].to_pylist())
+    assert back["top"] > 20
+    assert back["level"] == 0
+    assert rows.filter(pc.field("operator") == "level").num_rows > 2
+    assert {done.verdict for done in verify(pipeline, lake)} == {Verdict.VALID}
