@@ -29,10 +29,11 @@ from spark_jobs.feeds import LogFeed, Reach
 from spark_jobs.graph import Graph
 from spark_jobs.lake.commit import Claim, claim
 from spark_jobs.lake.history import Attempt, fold
-from spark_jobs.lake.outputs import app_of, committed_of, numbers_of, output_folder
+from spark_jobs.lake.outputs import Named, app_of, committed_of, numbers_of, output_folder
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
-from spark_jobs.recovery.resume import Damage, Resumption, resume
+from spark_jobs.recovery.policy import Pace, Since, due, policy_of
+from spark_jobs.recovery.resume import Gap, Resumption, resume
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
 from spark_jobs.recovery.sets import EMPTY, stored_columns
 from spark_jobs.runner import Runner
@@ -134,12 +135,20 @@ class Detection:
         # The log lies in buckets by key; what is shared out by anything else, every shard reads and filters.
         self.filters_keys = self.shards > 1 and not self.by_windows and not (reads_log and self.operator.partition_by == "key")
 
+        # When to save: what came since the last savepoint, which one that is, and what it takes.
+        self.since, self.last, self.pace = Since(), Named(), Pace()
+
     def run(self) -> Detected:
         app = app_of(self.version.operator, self.version.number)
         place: Claim = claim(self.graph.open_outputs(), app, self.graph.renewed, self.attempt.send)
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
+        if resumed.gap is not None:
+            done.by_shard = list(resumed.read)
+            done.replayed = (
+                savepoint.read - resumed.gap.base.read + resumed.gap.base.replayed if self.by_windows else sum(resumed.read)
+            )
         reach = self._next(savepoint)
         if reach is not None:
             self._tell_replay(savepoint)
@@ -171,7 +180,7 @@ class Detection:
             )
 
     def resumed(self, handle: DeltaTable) -> Resumption:
-        """The savepoint to go on from; one that is damaged is made anew from an older one, shard by shard."""
+        """The savepoint to go on from; where the last batch has none, it is made from an older one, shard by shard."""
         committed = committed_of(handle, self.version.operator, self.version.number)
         found = resume(
             self.savepoints,
@@ -183,14 +192,21 @@ class Detection:
             not self.by_windows,
             self._remade,
         )
-        for line in found.said:
-            self.attempt.say(f"{self.operator.name}: {line}")
-            self._record("repair", "savepoint", found.savepoint.batch, reason=line)
+        batch, gap = found.savepoint.batch, found.gap
+        if gap is not None:
+            self._tell_gap(gap)
         self.feed.check(found.savepoint)
         self._check_mode(found.savepoint)
-        if found.remade:
+        if gap is not None:  # what was done to have it is not to be done twice
             self.savepoints.save(found.savepoint, self.attempt.number)
+        self.last = found.name or Named(batch, self.attempt.number)
         return found
+
+    def _tell_gap(self, gap: Gap) -> None:
+        for line in gap.said:
+            self.attempt.say(f"{self.operator.name}: {line}")
+            if gap.problems:
+                self._record("repair", "savepoint", gap.committed.batch, reason=line)
 
     def _check_mode(self, savepoint: Savepoint) -> None:
         """Without v_skip every key has to say where it goes on, and with it only those that need to: the two do not mix."""
@@ -200,41 +216,43 @@ class Detection:
                 f"{self.operator.name}: its savepoints were made with v_skip, so it cannot go on without. Nothing was changed."
             )
 
-    def _remade(self, damage: Damage) -> Savepoint:
+    def _remade(self, gap: Gap) -> tuple[Savepoint, tuple[int, ...]]:
         """Replay the missing shards up to the commit; their matches are published already and only counted."""
         try:
-            self.feed.check(damage.base)
+            self.feed.check(gap.base)
         except TrimmedEventNeeded as error:
             raise TrimmedEventNeeded(
-                f"the savepoint of operator '{self.operator.name}', batch {damage.committed.batch}, is damaged "
-                f"({damage.problems[0]}), and what it would take to make it anew was trimmed. What was published is right and "
+                f"the savepoint of operator '{self.operator.name}', batch {gap.committed.batch}, is damaged "
+                f"({gap.said[0]}), and what it would take to make it anew was trimmed. What was published is right and "
                 "stays; nothing was changed. Begin another version: reprise upgrade PIPELINE --lake LAKE "
                 f"--again {self.operator.name} --from SN"
             ) from error
         self.runner.ready()
-        reach = self.feed.until(damage.base, damage.committed.at)
-        payloads = self._payloads(damage.base, reach, damage.shards)
-        results = self.runner.run(match_task, [payloads[shard] for shard in damage.missing if shard < len(payloads)])
-        if not damage.sound:
-            found = damage.base.seed.ordinal + sum(result["matches"] for result in results)
-            if found != damage.committed.seed.ordinal:
+        reach = self.feed.until(gap.base, gap.committed.at)
+        payloads = self._payloads(gap.base, reach, gap.shards)
+        results = self.runner.run(match_task, [payloads[shard] for shard in gap.missing if shard < len(payloads)])
+        if not gap.sound:
+            found = gap.base.seed.ordinal + sum(result["matches"] for result in results)
+            if found != gap.committed.seed.ordinal:
                 raise RepriseError(
-                    f"{self.operator.name}: replaying from batch {damage.base.batch} gives {found - 1:,} complex events, but "
-                    f"{damage.committed.seed.ordinal - 1:,} were published. The log or the output is damaged too; nothing was "
+                    f"{self.operator.name}: replaying from batch {gap.base.batch} gives {found - 1:,} complex events, but "
+                    f"{gap.committed.seed.ordinal - 1:,} were published. The log or the output is damaged too; nothing was "
                     "changed. Run 'reprise verify', and detect into a new lake."
                 )
         remade = {result["shard"]: _kept(result) for result in results}
-        sound = {shard.shard: shard for shard in damage.sound}
+        sound = {shard.shard: shard for shard in gap.sound}
         shards = [shard for _, shard in sorted({**sound, **remade}.items())]
-        following = advance(self.operator, damage.base, damage.committed.seed, shards, reach.at, reach.read, reach.ends)
-        return replace(following, batch=damage.committed.batch)
+        following = advance(self.operator, gap.base, gap.committed.seed, shards, reach.at, reach.read, reach.ends)
+        return replace(following, batch=gap.committed.batch), tuple(result["read"] for result in results)
 
     def _batch(self, place: Claim, savepoint: Savepoint, reach: Reach, done: Detected) -> Savepoint:
         batch = savepoint.batch + 1
         began = started = time.perf_counter()
         self._phase("detect.started", batch, start_sn=savepoint.at.sn, end_sn=reach.at.sn, carried=savepoint.replayed)
+        since = self.since.and_then(reach.read - savepoint.read, reach.speculative)
         shards = self._matched(savepoint, reach)
-        self._spend(done, shards, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._spend(done, shards, seconds)
         self._phase("detect.matched", batch, replayed=[shard["replayed"] for shard in shards])
 
         started = time.perf_counter()
@@ -248,8 +266,11 @@ class Detection:
         self._phase("detect.written", batch)
         seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
         following = self._following(savepoint, seed, shards, reach, time.perf_counter() - began)
-        self.savepoints.save(following, self.attempt.number)
-        self._phase("detect.saved", batch, bytes=following.bytes)
+        saves = self._due(since)
+        if saves:
+            self._save(following)
+        self.since = Since() if saves else since
+        self._phase("detect.saved", batch, bytes=following.bytes if saves else 0)
         place.publish(
             [self.graph.written(self.version, result["name"], result["rows"]) for result in stamped],
             self.graph.pipeline.output_schema,
@@ -264,11 +285,13 @@ class Detection:
 
         for file in self.scratch.iterdir():
             file.unlink()
-        if not done.batches:
+        if not done.batches and not done.replayed:
             done.by_shard = [shard["replayed"] for shard in shards]
             # Windows that overlap shards are read by both; what they share is replayed once.
             done.replayed = savepoint.replayed if self.by_windows else sum(done.by_shard)
+        if not done.batches:
             done.first_batch = time.perf_counter() - began
+        self.pace = self.pace.processed(reach.read - savepoint.read, seconds)
         done.batches += 1
         done.events += reach.read - savepoint.read
         done.matches += matches
@@ -277,7 +300,18 @@ class Detection:
 
     def _numbers(self, batch: int, reach: Reach, seed: Seed) -> dict[str, int]:
         """What the commit carries."""
-        return numbers_of(self.version.operator, self.version.number, batch, self.attempt.number, reach.at, seed)
+        return numbers_of(self.version.operator, self.version.number, batch, self.attempt.number, reach.at, seed, self.last)
+
+    def _due(self, since: Since) -> bool:
+        """Does the policy want a savepoint now? Without one, every batch has its own."""
+        save = self.graph.pipeline.recovery.save
+        return save is None or due(policy_of(save.policy(self.pace.event_seconds, self.pace.save_seconds)), since)
+
+    def _save(self, savepoint: Savepoint) -> None:
+        started = time.perf_counter()
+        self.savepoints.save(savepoint, self.attempt.number)
+        self.last = Named(savepoint.batch, self.attempt.number)
+        self.pace = self.pace.saved(time.perf_counter() - started)
 
     def _matched(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:
         shards = self._reading(savepoint, lambda: self.runner.run(match_task, self._payloads(savepoint, reach, self.shards)))

@@ -31,7 +31,7 @@ from spark_jobs.ordering.slack import BEFORE_ALL, by_stream_time, follow
 from spark_jobs.ordering.speculation import adapted, busy_factor
 from spark_jobs.ordering.states import State, base_of
 from spark_jobs.pipeline import Ordering
-from spark_jobs.recovery.resume import Damage, Resumption
+from spark_jobs.recovery.resume import Gap, Resumption
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
 from spark_jobs.recovery.sets import stored_gaps
 
@@ -104,15 +104,17 @@ class OrderedDetection(Detection):
             self.shards = found.savepoint.shards[0].shards
         return found
 
-    def _remade(self, damage: Damage) -> Savepoint:
+    def _remade(self, gap: Gap) -> tuple[Savepoint, tuple[int, ...]]:
         """Go from an older savepoint to the commit again; what is found on the way was published."""
-        self.feed.check(damage.base)
+        self.feed.check(gap.base)
         self.runner.ready()
-        reach = self._reach(damage.base, damage.committed.at)
+        if gap.base.shards:
+            self.shards = gap.base.shards[0].shards
+        reach = self._reach(gap.base, gap.committed.at)
         assert reach is not None
-        results = self.runner.run(order_task, self._order_payloads(damage.base, reach))
-        following = self._following(damage.base, damage.committed.seed, results, reach, 0.0)
-        return replace(following, batch=damage.committed.batch)
+        results = self.runner.run(order_task, self._order_payloads(gap.base, reach))
+        following = self._following(gap.base, gap.committed.seed, results, reach, 0.0)
+        return replace(following, batch=gap.committed.batch), tuple(result["read"] for result in results)
 
     def _next(self, savepoint: Savepoint) -> OrderedReach | None:
         return self._reading(savepoint, lambda: self._reach(savepoint))
@@ -142,7 +144,13 @@ class OrderedDetection(Detection):
             left_out=(*order.left_out, *late_sns.tolist()),
         )
         return OrderedReach(
-            Instant(upto, end), end, (end,), order=following, late_from=late_from, too_late=tuple(late_sns.tolist())
+            Instant(upto, end),
+            end,
+            (end,),
+            order=following,
+            late_from=late_from,
+            too_late=tuple(late_sns.tolist()),
+            speculative=int(((all_.ts > max(head.upto, slack.final)) & (all_.ts <= upto)).sum()),
         )
 
     def _matched(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:
