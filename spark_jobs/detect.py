@@ -32,6 +32,7 @@ from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.outputs import Named, app_of, committed_of, numbers_of, output_folder
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
+from spark_jobs.recovery.checkpoint import file_of, folder_of, sweep
 from spark_jobs.recovery.policy import Pace, Since, due, policy_of
 from spark_jobs.recovery.resume import Gap, Resumption, resume
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
@@ -137,6 +138,14 @@ class Detection:
 
         # When to save: what came since the last savepoint, which one that is, and what it takes.
         self.since, self.last, self.pace = Since(), Named(), Pace()
+        self.saves = True  # what is matched now, or made anew
+        self.checkpoints = folder_of(self.lake, version.operator, version.number)
+        self.counting: tuple[set[str], set[str]] = (set(), set())  # the checkpoints of the last two savepoints
+        self.keeps = graph.pipeline.recovery.strategy == "checkpoint"
+        if self.keeps and not settings.skip:
+            raise RepriseError(
+                f"{self.operator.name}: the strategy 'checkpoint' keeps what is needed again, so it cannot do without v_skip."
+            )
 
     def run(self) -> Detected:
         app = app_of(self.version.operator, self.version.number)
@@ -192,14 +201,15 @@ class Detection:
             not self.by_windows,
             self._remade,
         )
-        batch, gap = found.savepoint.batch, found.gap
+        gap = found.gap
         if gap is not None:
             self._tell_gap(gap)
         self.feed.check(found.savepoint)
         self._check_mode(found.savepoint)
+        self._count(gap.base if gap else found.savepoint)
         if gap is not None:  # what was done to have it is not to be done twice
-            self.savepoints.save(found.savepoint, self.attempt.number)
-        self.last = found.name or Named(batch, self.attempt.number)
+            self._save(found.savepoint)
+        self.last = found.name or self.last
         return found
 
     def _tell_gap(self, gap: Gap) -> None:
@@ -231,6 +241,7 @@ class Detection:
         reach = self.feed.until(gap.base, gap.committed.at)
         payloads = self._payloads(gap.base, reach, gap.shards)
         results = self.runner.run(match_task, [payloads[shard] for shard in gap.missing if shard < len(payloads)])
+        self._tell_lost(results, gap.committed.batch)
         if not gap.sound:
             found = gap.base.seed.ordinal + sum(result["matches"] for result in results)
             if found != gap.committed.seed.ordinal:
@@ -250,10 +261,14 @@ class Detection:
         began = started = time.perf_counter()
         self._phase("detect.started", batch, start_sn=savepoint.at.sn, end_sn=reach.at.sn, carried=savepoint.replayed)
         since = self.since.and_then(reach.read - savepoint.read, reach.speculative)
+        self.saves = self._due(since)
         shards = self._matched(savepoint, reach)
         seconds = time.perf_counter() - started
         self._spend(done, shards, seconds)
-        self._phase("detect.matched", batch, replayed=[shard["replayed"] for shard in shards])
+        again = {"replayed": [shard["replayed"] for shard in shards]}
+        if self.keeps:
+            again["restored"] = [shard["restored"] for shard in shards]
+        self._phase("detect.matched", batch, **again)
 
         started = time.perf_counter()
         stamps = self._stamps(savepoint, shards, reach)
@@ -266,11 +281,10 @@ class Detection:
         self._phase("detect.written", batch)
         seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
         following = self._following(savepoint, seed, shards, reach, time.perf_counter() - began)
-        saves = self._due(since)
-        if saves:
-            self._save(following)
-        self.since = Since() if saves else since
-        self._phase("detect.saved", batch, bytes=following.bytes if saves else 0)
+        if self.saves:
+            self._save(following, max(shard["seconds"].get("keep", 0.0) for shard in shards))
+        self.since = Since() if self.saves else since
+        self._phase("detect.saved", batch, bytes=following.bytes if self.saves else 0)
         place.publish(
             [self.graph.written(self.version, result["name"], result["rows"]) for result in stamped],
             self.graph.pipeline.output_schema,
@@ -285,6 +299,8 @@ class Detection:
 
         for file in self.scratch.iterdir():
             file.unlink()
+        if self.saves:
+            sweep(self.checkpoints, batch, *self.counting)
         if not done.batches and not done.replayed:
             done.by_shard = [shard["replayed"] for shard in shards]
             # Windows that overlap shards are read by both; what they share is replayed once.
@@ -307,17 +323,32 @@ class Detection:
         save = self.graph.pipeline.recovery.save
         return save is None or due(policy_of(save.policy(self.pace.event_seconds, self.pace.save_seconds)), since)
 
-    def _save(self, savepoint: Savepoint) -> None:
+    def _save(self, savepoint: Savepoint, kept_in: float = 0.0) -> None:
+        """Write a savepoint whose checkpoints, if it has some, were written in some seconds."""
         started = time.perf_counter()
         self.savepoints.save(savepoint, self.attempt.number)
         self.last = Named(savepoint.batch, self.attempt.number)
-        self.pace = self.pace.saved(time.perf_counter() - started)
+        self.pace = self.pace.saved(kept_in + time.perf_counter() - started)
+        self._count(savepoint)
+
+    def _count(self, savepoint: Savepoint) -> None:
+        """From now on the checkpoints of this savepoint and of the one before it are needed."""
+        self.counting = (self.counting[-1], {shard.checkpoint for shard in savepoint.shards})
 
     def _matched(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:
         shards = self._reading(savepoint, lambda: self.runner.run(match_task, self._payloads(savepoint, reach, self.shards)))
+        self._tell_lost(shards, savepoint.batch)
         if not self.by_windows:
             self._check_all_read(savepoint, reach, sum(shard["read"] for shard in shards))
         return shards
+
+    def _tell_lost(self, results: list[dict[str, Any]], batch: int) -> None:
+        """Checkpoints that could not be used cost reading, and nothing else."""
+        for result in results:
+            for problem in result["lost"]:
+                line = f"checkpoint {problem}; shard {result['shard']} read the log instead, output unchanged"
+                self.attempt.say(f"{self.operator.name}: {line}")
+                self._record("repair", "checkpoint", batch, reason=line)
 
     def _check_all_read(self, savepoint: Savepoint, reach: Reach, read: int) -> None:
         """Every event belongs to one shard, so that an event that is gone is noticed before anything is published."""
@@ -350,12 +381,29 @@ class Detection:
             {
                 **common,
                 "known": part,
-                "inputs": self.feed.inputs(savepoint, reach, shard, shards, out),
+                **self._held(savepoint, reach, shard, shards, out),
                 "shard": shard,
                 "out": f"{out}-{shard}",
             }
             for shard, part in enumerate(parts)
         ]
+
+    def _held(self, savepoint: Savepoint, reach: Reach, shard: int, shards: int, out: str) -> dict[str, Any]:
+        """What a shard has to read, which checkpoints have some of it, and where it is to keep its own.
+
+        Of keys a shard has all of one checkpoint and nothing of the others; of windows, which move on, it may have some of
+        each. Another number of shards than there was has no use for any.
+        """
+        there = [mine for mine in savepoint.shards if mine.checkpoint]
+        own = [mine for mine in there if (mine.shard, mine.shards) == (shard, shards)]
+        if own and not self.by_windows:
+            savepoint = savepoint.of_shard(shard)
+        name = file_of(savepoint.batch + 1, self.attempt.number, shard)
+        return {
+            "inputs": self.feed.inputs(savepoint, reach, shard, shards, out),
+            "checkpoints": [f"{self.checkpoints}/{mine.checkpoint}" for mine in (there if self.by_windows else own)],
+            "keep": {"path": f"{self.checkpoints}/{name}", "write": self.saves} if self.keeps else None,
+        }
 
     def _parts(self, reach: Reach, known: Known, shards: int) -> list[Known]:
         """What each shard is to look at: all windows of its keys, or its windows of the one stream there is."""
@@ -432,7 +480,8 @@ class Detection:
 def _kept(result: dict[str, Any]) -> ShardSavepoint:
     """What a shard's task has reported to keep."""
     kept = tuple(Kept(trim_sn, *(base64.b64decode(part) for part in parts)) for trim_sn, *parts in result["kept"])
-    return ShardSavepoint(result["shard"], result["shards"], kept, base64.b64decode(result["floors"]))
+    floors = base64.b64decode(result["floors"])
+    return ShardSavepoint(result["shard"], result["shards"], kept, floors, checkpoint=result["checkpoint"])
 
 
 def _joined(parts: Sequence[Int64s]) -> Int64s:

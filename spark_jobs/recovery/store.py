@@ -202,7 +202,9 @@ def _input_order(inputs: dict[str, Row]) -> list[str]:
 def _shard(inputs: dict[str, Row], names: list[str]) -> ShardSavepoint:
     rows = [inputs[name] for name in names]
     kept = tuple(Kept(row["trim_sn"], row["skip"], row["context"], row["places"]) for row in rows)
-    return ShardSavepoint(rows[0]["shard"], rows[0]["shards"], kept, rows[0]["floors"], rows[0]["states"] or b"")
+    first = rows[0]
+    states, checkpoint = first["states"] or b"", first["checkpoint"] or ""
+    return ShardSavepoint(first["shard"], first["shards"], kept, first["floors"], states, checkpoint)
 
 
 def _rows(savepoint: Savepoint, shard: ShardSavepoint, attempt: int) -> list[Row]:
@@ -234,6 +236,7 @@ def _rows(savepoint: Savepoint, shard: ShardSavepoint, attempt: int) -> list[Row
             "watermark": savepoint.at.ts,
             "ordering": savepoint.ordering or None,
             "states": (shard.states or None) if place == 0 else None,
+            "checkpoint": (shard.checkpoint or None) if place == 0 else None,
             "bytes": kept.bytes + len(floors) + (len(shard.states) if place == 0 else 0),
         }
         rows.append({**row, "checksum": checksum(row)})
@@ -248,7 +251,7 @@ def checksum(row: Row) -> int:
 
 
 def _added_later(name: str, row: Row) -> bool:
-    return name in ("ordering", "states") and row[name] is None
+    return name in ("ordering", "states", "checkpoint") and row[name] is None
 
 
 def _first_line(error: Exception) -> str:
