@@ -34,7 +34,7 @@ from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.recovery.checkpoint import file_of, folder_of, sweep
 from spark_jobs.recovery.policy import Pace, Since, due, policy_of
-from spark_jobs.recovery.resume import Gap, Resumption, resume
+from spark_jobs.recovery.resume import Gap, Remade, Resumption, resume
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
 from spark_jobs.recovery.sets import EMPTY, stored_columns
 from spark_jobs.runner import Runner
@@ -56,7 +56,8 @@ class Detected:
 
     operator: str
     resumed_at: int  # events that earlier attempts had processed
-    replayed: int = 0  # of those, read again to go on, by all shards
+    replayed: int = 0  # of those, needed again to go on, by all shards
+    restored: int = 0  # of those, taken from checkpoints instead of the log
     by_shard: list[int] = field(default_factory=list)
     first_batch: float = 0.0  # seconds until it was published: how long the recovery took, after start-up
     batches: int = 0
@@ -153,11 +154,8 @@ class Detection:
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
-        if resumed.gap is not None:
-            done.by_shard = list(resumed.read)
-            done.replayed = (
-                savepoint.read - resumed.gap.base.read + resumed.gap.base.replayed if self.by_windows else sum(resumed.read)
-            )
+        if resumed.gap is not None and resumed.remade is not None:
+            self._count_replay(done, resumed.gap.base, savepoint.read, resumed.remade)
         reach = self._next(savepoint)
         if reach is not None:
             self._tell_replay(savepoint)
@@ -166,6 +164,13 @@ class Detection:
             savepoint = self._batch(place, savepoint, reach, done)
             reach = self._next(savepoint)
         return done
+
+    def _count_replay(self, done: Detected, base: Savepoint, read: int, replay: Remade) -> None:
+        """What it took to go on: from a savepoint, after so many events. What a gap took is needed again right after it, and
+        counts once."""
+        done.by_shard, done.restored = list(replay.read), replay.restored
+        # Windows that overlap shards are read by both; what they share is replayed once.
+        done.replayed = base.replayed + read - base.read if self.by_windows else sum(replay.read)
 
     def _next(self, savepoint: Savepoint) -> Reach | None:
         return self._reading(savepoint, lambda: self.feed.next(savepoint, self.settings.batch_events))
@@ -226,7 +231,7 @@ class Detection:
                 f"{self.operator.name}: its savepoints were made with v_skip, so it cannot go on without. Nothing was changed."
             )
 
-    def _remade(self, gap: Gap) -> tuple[Savepoint, tuple[int, ...]]:
+    def _remade(self, gap: Gap) -> Remade:
         """Replay the missing shards up to the commit; their matches are published already and only counted."""
         try:
             self.feed.check(gap.base)
@@ -254,7 +259,8 @@ class Detection:
         sound = {shard.shard: shard for shard in gap.sound}
         shards = [shard for _, shard in sorted({**sound, **remade}.items())]
         following = advance(self.operator, gap.base, gap.committed.seed, shards, reach.at, reach.read, reach.ends)
-        return replace(following, batch=gap.committed.batch), tuple(result["read"] for result in results)
+        read, restored = tuple(result["read"] for result in results), sum(result["restored"] for result in results)
+        return Remade(replace(following, batch=gap.committed.batch), read, restored)
 
     def _batch(self, place: Claim, savepoint: Savepoint, reach: Reach, done: Detected) -> Savepoint:
         batch = savepoint.batch + 1
@@ -284,7 +290,10 @@ class Detection:
         if self.saves:
             self._save(following, max(shard["seconds"].get("keep", 0.0) for shard in shards))
         self.since = Since() if self.saves else since
-        self._phase("detect.saved", batch, bytes=following.bytes if self.saves else 0)
+        stored = {"bytes": following.bytes if self.saves else 0}
+        if self.keeps:
+            stored["checkpoints"] = sum(shard["kept_bytes"] for shard in shards)
+        self._phase("detect.saved", batch, **stored)
         place.publish(
             [self.graph.written(self.version, result["name"], result["rows"]) for result in stamped],
             self.graph.pipeline.output_schema,
@@ -302,9 +311,8 @@ class Detection:
         if self.saves:
             sweep(self.checkpoints, batch, *self.counting)
         if not done.batches and not done.replayed:
-            done.by_shard = [shard["replayed"] for shard in shards]
-            # Windows that overlap shards are read by both; what they share is replayed once.
-            done.replayed = savepoint.replayed if self.by_windows else sum(done.by_shard)
+            replayed, restored = (tuple(shard.get(what, 0) for shard in shards) for what in ("replayed", "restored"))
+            self._count_replay(done, savepoint, savepoint.read, Remade(savepoint, replayed, sum(restored)))
         if not done.batches:
             done.first_batch = time.perf_counter() - began
         self.pace = self.pace.processed(reach.read - savepoint.read, seconds)

@@ -31,7 +31,7 @@ from spark_jobs.ordering.slack import BEFORE_ALL, by_stream_time, follow
 from spark_jobs.ordering.speculation import adapted, busy_factor
 from spark_jobs.ordering.states import State, base_of
 from spark_jobs.pipeline import Ordering
-from spark_jobs.recovery.resume import Gap, Resumption
+from spark_jobs.recovery.resume import Gap, Remade, Resumption
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
 from spark_jobs.recovery.sets import stored_gaps
 
@@ -104,7 +104,7 @@ class OrderedDetection(Detection):
             self.shards = found.savepoint.shards[0].shards
         return found
 
-    def _remade(self, gap: Gap) -> tuple[Savepoint, tuple[int, ...]]:
+    def _remade(self, gap: Gap) -> Remade:
         """Go from an older savepoint to the commit again; what is found on the way was published."""
         self.feed.check(gap.base)
         self.runner.ready()
@@ -114,7 +114,7 @@ class OrderedDetection(Detection):
         assert reach is not None
         results = self.runner.run(order_task, self._order_payloads(gap.base, reach))
         following = self._following(gap.base, gap.committed.seed, results, reach, 0.0)
-        return replace(following, batch=gap.committed.batch), tuple(result["read"] for result in results)
+        return Remade(replace(following, batch=gap.committed.batch), tuple(result["read"] for result in results))
 
     def _next(self, savepoint: Savepoint) -> OrderedReach | None:
         return self._reading(savepoint, lambda: self._reach(savepoint))

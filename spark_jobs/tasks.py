@@ -57,7 +57,7 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     origins = _origins(events, payload["inputs"])
     kept = shard_savepoint(payload["shard"], payload["shards"], found, known.end_sn, skip=payload["skip"], origins=origins)
     written = time.perf_counter()
-    checkpoint = _checkpoint(payload, events, kept, known.end_sn) if payload["keep"] else ""
+    checkpoint, stored = _checkpoint(payload, events, kept, known.end_sn) if payload["keep"] else ("", 0)
     return {
         "out": payload["out"],
         "shard": payload["shard"],
@@ -67,6 +67,7 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
         "kept": [[k.trim_sn, *(base64.b64encode(part).decode() for part in (k.skip, k.context, k.places))] for k in kept.kept],
         "floors": base64.b64encode(kept.floors).decode(),
         "checkpoint": checkpoint,
+        "kept_bytes": stored,
         "lost": held.lost,
         "replayed": int((int64s(events["sn"]) <= known.after_sn).sum()),
         "restored": 0 if held.events is None else needed(held.events, int64s(events["sn"])).num_rows,
@@ -172,11 +173,12 @@ def _part(entry: dict[str, Any], pipeline: Pipeline, operator: Operator, held: I
 # What a shard reports
 
 
-def _checkpoint(payload: dict[str, Any], events: pa.Table, kept: ShardSavepoint, end_sn: int) -> str:
-    """Keep what the shard needs again; the name of it."""
+def _checkpoint(payload: dict[str, Any], events: pa.Table, kept: ShardSavepoint, end_sn: int) -> tuple[str, int]:
+    """Keep what the shard needs again; the name of it, and the bytes on disk."""
     several = len(kept.kept) > 1
     numbers = [read_numbers(k.places) if several else k.needed(end_sn) for k in kept.kept]
-    return Path(keep(**payload["keep"], held=needed(events, np.concatenate(numbers)))).name
+    path = Path(keep(**payload["keep"], held=needed(events, np.concatenate(numbers))))
+    return path.name, path.stat().st_size if payload["keep"]["write"] else 0
 
 
 def _origins(events: pa.Table, inputs: list[dict[str, Any]]) -> list[Origin]:

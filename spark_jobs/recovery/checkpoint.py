@@ -101,6 +101,11 @@ def sweep(folder: Path, batch: int, *named: Iterable[str]) -> None:
             file.unlink(missing_ok=True)
 
 
+def forget() -> None:
+    """Be as a process that has just begun: for tests and benchmarks."""
+    _remembered.clear()
+
+
 def _remember(path: str, held: pa.Table) -> None:
     _remembered[path] = held
     while _remembered and sum(table.nbytes for table in _remembered.values()) > REMEMBERED_BYTES:

@@ -48,7 +48,16 @@ class Resumption:
     savepoint: Savepoint
     name: Named | None = None  # None: it was made anew, and is not saved yet
     gap: Gap | None = None
-    read: tuple[int, ...] = ()  # events replayed to close the gap, by shard
+    remade: Remade | None = None
+
+
+@dataclass(frozen=True)
+class Remade:
+    """A savepoint made by closing a gap, and what that took."""
+
+    savepoint: Savepoint
+    read: tuple[int, ...]  # events replayed, by shard
+    restored: int = 0  # of those, taken from checkpoints
 
 
 class Beginning(Protocol):
@@ -57,8 +66,8 @@ class Beginning(Protocol):
 
 
 class Remake(Protocol):
-    def __call__(self, gap: Gap) -> tuple[Savepoint, tuple[int, ...]]:
-        """Replay the missing shards from the base to the commit; the savepoint, and how many events each shard read."""
+    def __call__(self, gap: Gap) -> Remade:
+        """Replay the missing shards from the base to the commit."""
 
 
 def resume(
@@ -76,8 +85,8 @@ def resume(
     found = found_of(kept, operator, version, committed, beginning, shards, by_key)
     if isinstance(found, Stored):
         return Resumption(found.savepoint, Named(committed.batch, found.attempt))
-    savepoint, read = remake(found)
-    return Resumption(savepoint, gap=found, read=read)
+    remade = remake(found)
+    return Resumption(remade.savepoint, gap=found, remade=remade)
 
 
 def found_of(

@@ -32,7 +32,7 @@ SELDOM = "recovery: {strategy: checkpoint, save: {events: 500}}\n"
 @pytest.fixture(autouse=True)
 def forgetful() -> None:
     """Every test begins as a new process does."""
-    checkpoint._remembered.clear()
+    checkpoint.forget()
 
 
 def copy(ingested: Path, folder: Path, name: str = "lake") -> Lake:
@@ -42,7 +42,7 @@ def copy(ingested: Path, folder: Path, name: str = "lake") -> Lake:
 
 def restarted(lake: Lake, pipeline: Pipeline, shards: int = 3, attempt: Attempt | None = None) -> tuple[list[Detected], str]:
     """Detect in what could be a new process: nothing is remembered."""
-    checkpoint._remembered.clear()
+    checkpoint.forget()
     lines: list[str] = []
     done = detect(pipeline, lake, InlineRunner(), attempt or Attempt(lake, "detect", lines.append), Settings(BATCH, shards))
     return done, "\n".join(lines)
