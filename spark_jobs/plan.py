@@ -20,6 +20,7 @@ from spark_jobs.lake.history import read_history
 from spark_jobs.lake.outputs import committed_of, output_of
 from spark_jobs.lake.scan import EventLog, any_between, row_group_ranges
 from spark_jobs.pipeline import EVENT_LOG
+from spark_jobs.recovery.checkpoint import folder_of
 from spark_jobs.recovery.resume import Gap, found_of
 from spark_jobs.recovery.savepoint import Savepoint
 from spark_jobs.versions import Version
@@ -52,7 +53,7 @@ class OperatorPlan:
     shards: tuple[ShardPlan, ...]
     replay: int
     processed: int
-    read_bytes: int  # of Parquet row groups that hold something to replay
+    read_bytes: int  # of checkpoints, or of Parquet row groups that hold something to replay
     seconds: float
     note: str
 
@@ -117,7 +118,12 @@ def _shard_plans(savepoint: Savepoint) -> list[ShardPlan]:
 
 
 def _bytes_to_read(graph: Graph, version: Version, savepoint: Savepoint) -> int:
-    """The compressed columns of all row groups that hold an event to be replayed."""
+    """The checkpoints, where there are some; otherwise the compressed columns of all row groups that hold an event to be
+    replayed."""
+    folder = folder_of(graph.lake, version.operator, version.number)
+    kept = [folder / shard.checkpoint for shard in savepoint.shards if shard.checkpoint]
+    if len(kept) == len(savepoint.shards) and all(file.exists() for file in kept):
+        return sum(file.stat().st_size for file in kept)
     operator = graph.pipeline.built[version.operator]
     total = 0
     for edge, residual in zip(savepoint.edges, savepoint.residuals, strict=True):
