@@ -36,4 +36,6 @@ SCHEMA = pa.schema([
     # that a late event can go back to (ordering/packed.py).
     pa.field("ordering", pa.string()),
     pa.field("states", pa.binary()),
+    # With the strategy `checkpoint`: the file that holds the events this shard needs again (recovery/checkpoint.py).
+    pa.field("checkpoint", pa.string()),
 ])

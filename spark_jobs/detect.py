@@ -29,10 +29,12 @@ from spark_jobs.feeds import LogFeed, Reach
 from spark_jobs.graph import Graph
 from spark_jobs.lake.commit import Claim, claim
 from spark_jobs.lake.history import Attempt, fold
-from spark_jobs.lake.outputs import app_of, committed_of, numbers_of, output_folder
+from spark_jobs.lake.outputs import Named, app_of, committed_of, numbers_of, output_folder
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
-from spark_jobs.recovery.resume import Damage, Resumption, resume
+from spark_jobs.recovery.checkpoint import file_of, folder_of, sweep
+from spark_jobs.recovery.policy import Pace, Since, due, policy_of
+from spark_jobs.recovery.resume import Gap, Remade, Resumption, resume
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
 from spark_jobs.recovery.sets import EMPTY, stored_columns
 from spark_jobs.runner import Runner
@@ -54,7 +56,8 @@ class Detected:
 
     operator: str
     resumed_at: int  # events that earlier attempts had processed
-    replayed: int = 0  # of those, read again to go on, by all shards
+    replayed: int = 0  # of those, needed again to go on, by all shards
+    restored: int = 0  # of those, taken from checkpoints instead of the log
     by_shard: list[int] = field(default_factory=list)
     first_batch: float = 0.0  # seconds until it was published: how long the recovery took, after start-up
     batches: int = 0
@@ -134,12 +137,25 @@ class Detection:
         # The log lies in buckets by key; what is shared out by anything else, every shard reads and filters.
         self.filters_keys = self.shards > 1 and not self.by_windows and not (reads_log and self.operator.partition_by == "key")
 
+        # When to save: what came since the last savepoint, which one that is, and what it takes.
+        self.since, self.last, self.pace = Since(), Named(), Pace()
+        self.saves = True  # what is matched now, or made anew
+        self.checkpoints = folder_of(self.lake, version.operator, version.number)
+        self.counting: tuple[set[str], set[str]] = (set(), set())  # the checkpoints of the last two savepoints
+        self.keeps = graph.pipeline.recovery.strategy == "checkpoint"
+        if self.keeps and not settings.skip:
+            raise RepriseError(
+                f"{self.operator.name}: the strategy 'checkpoint' keeps what is needed again, so it cannot do without v_skip."
+            )
+
     def run(self) -> Detected:
         app = app_of(self.version.operator, self.version.number)
         place: Claim = claim(self.graph.open_outputs(), app, self.graph.renewed, self.attempt.send)
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
+        if resumed.gap is not None and resumed.remade is not None:
+            self._count_replay(done, resumed.gap.base, savepoint.read, resumed.remade)
         reach = self._next(savepoint)
         if reach is not None:
             self._tell_replay(savepoint)
@@ -148,6 +164,13 @@ class Detection:
             savepoint = self._batch(place, savepoint, reach, done)
             reach = self._next(savepoint)
         return done
+
+    def _count_replay(self, done: Detected, base: Savepoint, read: int, replay: Remade) -> None:
+        """What it took to go on: from a savepoint, after so many events. What a gap took is needed again right after it, and
+        counts once."""
+        done.by_shard, done.restored = list(replay.read), replay.restored
+        # Windows that overlap shards are read by both; what they share is replayed once.
+        done.replayed = base.replayed + read - base.read if self.by_windows else sum(replay.read)
 
     def _next(self, savepoint: Savepoint) -> Reach | None:
         return self._reading(savepoint, lambda: self.feed.next(savepoint, self.settings.batch_events))
@@ -171,7 +194,7 @@ class Detection:
             )
 
     def resumed(self, handle: DeltaTable) -> Resumption:
-        """The savepoint to go on from; one that is damaged is made anew from an older one, shard by shard."""
+        """The savepoint to go on from; where the last batch has none, it is made from an older one, shard by shard."""
         committed = committed_of(handle, self.version.operator, self.version.number)
         found = resume(
             self.savepoints,
@@ -183,14 +206,22 @@ class Detection:
             not self.by_windows,
             self._remade,
         )
-        for line in found.said:
-            self.attempt.say(f"{self.operator.name}: {line}")
-            self._record("repair", "savepoint", found.savepoint.batch, reason=line)
+        gap = found.gap
+        if gap is not None:
+            self._tell_gap(gap)
         self.feed.check(found.savepoint)
         self._check_mode(found.savepoint)
-        if found.remade:
-            self.savepoints.save(found.savepoint, self.attempt.number)
+        self._count(gap.base if gap else found.savepoint)
+        if gap is not None:  # what was done to have it is not to be done twice
+            self._save(found.savepoint)
+        self.last = found.name or self.last
         return found
+
+    def _tell_gap(self, gap: Gap) -> None:
+        for line in gap.said:
+            self.attempt.say(f"{self.operator.name}: {line}")
+            if gap.problems:
+                self._record("repair", "savepoint", gap.committed.batch, reason=line)
 
     def _check_mode(self, savepoint: Savepoint) -> None:
         """Without v_skip every key has to say where it goes on, and with it only those that need to: the two do not mix."""
@@ -200,42 +231,50 @@ class Detection:
                 f"{self.operator.name}: its savepoints were made with v_skip, so it cannot go on without. Nothing was changed."
             )
 
-    def _remade(self, damage: Damage) -> Savepoint:
+    def _remade(self, gap: Gap) -> Remade:
         """Replay the missing shards up to the commit; their matches are published already and only counted."""
         try:
-            self.feed.check(damage.base)
+            self.feed.check(gap.base)
         except TrimmedEventNeeded as error:
             raise TrimmedEventNeeded(
-                f"the savepoint of operator '{self.operator.name}', batch {damage.committed.batch}, is damaged "
-                f"({damage.problems[0]}), and what it would take to make it anew was trimmed. What was published is right and "
+                f"the savepoint of operator '{self.operator.name}', batch {gap.committed.batch}, is damaged "
+                f"({gap.said[0]}), and what it would take to make it anew was trimmed. What was published is right and "
                 "stays; nothing was changed. Begin another version: reprise upgrade PIPELINE --lake LAKE "
                 f"--again {self.operator.name} --from SN"
             ) from error
         self.runner.ready()
-        reach = self.feed.until(damage.base, damage.committed.at)
-        payloads = self._payloads(damage.base, reach, damage.shards)
-        results = self.runner.run(match_task, [payloads[shard] for shard in damage.missing if shard < len(payloads)])
-        if not damage.sound:
-            found = damage.base.seed.ordinal + sum(result["matches"] for result in results)
-            if found != damage.committed.seed.ordinal:
+        reach = self.feed.until(gap.base, gap.committed.at)
+        payloads = self._payloads(gap.base, reach, gap.shards)
+        results = self.runner.run(match_task, [payloads[shard] for shard in gap.missing if shard < len(payloads)])
+        self._tell_lost(results, gap.committed.batch)
+        if not gap.sound:
+            found = gap.base.seed.ordinal + sum(result["matches"] for result in results)
+            if found != gap.committed.seed.ordinal:
                 raise RepriseError(
-                    f"{self.operator.name}: replaying from batch {damage.base.batch} gives {found - 1:,} complex events, but "
-                    f"{damage.committed.seed.ordinal - 1:,} were published. The log or the output is damaged too; nothing was "
+                    f"{self.operator.name}: replaying from batch {gap.base.batch} gives {found - 1:,} complex events, but "
+                    f"{gap.committed.seed.ordinal - 1:,} were published. The log or the output is damaged too; nothing was "
                     "changed. Run 'reprise verify', and detect into a new lake."
                 )
         remade = {result["shard"]: _kept(result) for result in results}
-        sound = {shard.shard: shard for shard in damage.sound}
+        sound = {shard.shard: shard for shard in gap.sound}
         shards = [shard for _, shard in sorted({**sound, **remade}.items())]
-        following = advance(self.operator, damage.base, damage.committed.seed, shards, reach.at, reach.read, reach.ends)
-        return replace(following, batch=damage.committed.batch)
+        following = advance(self.operator, gap.base, gap.committed.seed, shards, reach.at, reach.read, reach.ends)
+        read, restored = tuple(result["read"] for result in results), sum(result["restored"] for result in results)
+        return Remade(replace(following, batch=gap.committed.batch), read, restored)
 
     def _batch(self, place: Claim, savepoint: Savepoint, reach: Reach, done: Detected) -> Savepoint:
         batch = savepoint.batch + 1
         began = started = time.perf_counter()
         self._phase("detect.started", batch, start_sn=savepoint.at.sn, end_sn=reach.at.sn, carried=savepoint.replayed)
+        since = self.since.and_then(reach.read - savepoint.read, reach.speculative)
+        self.saves = self._due(since)
         shards = self._matched(savepoint, reach)
-        self._spend(done, shards, time.perf_counter() - started)
-        self._phase("detect.matched", batch, replayed=[shard["replayed"] for shard in shards])
+        seconds = time.perf_counter() - started
+        self._spend(done, shards, seconds)
+        again = {"replayed": [shard["replayed"] for shard in shards]}
+        if self.keeps:
+            again["restored"] = [shard["restored"] for shard in shards]
+        self._phase("detect.matched", batch, **again)
 
         started = time.perf_counter()
         stamps = self._stamps(savepoint, shards, reach)
@@ -248,8 +287,13 @@ class Detection:
         self._phase("detect.written", batch)
         seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
         following = self._following(savepoint, seed, shards, reach, time.perf_counter() - began)
-        self.savepoints.save(following, self.attempt.number)
-        self._phase("detect.saved", batch, bytes=following.bytes)
+        if self.saves:
+            self._save(following, max(shard["seconds"].get("keep", 0.0) for shard in shards))
+        self.since = Since() if self.saves else since
+        stored = {"bytes": following.bytes if self.saves else 0}
+        if self.keeps:
+            stored["checkpoints"] = sum(shard["kept_bytes"] for shard in shards)
+        self._phase("detect.saved", batch, **stored)
         place.publish(
             [self.graph.written(self.version, result["name"], result["rows"]) for result in stamped],
             self.graph.pipeline.output_schema,
@@ -264,11 +308,14 @@ class Detection:
 
         for file in self.scratch.iterdir():
             file.unlink()
+        if self.saves:
+            sweep(self.checkpoints, batch, *self.counting)
+        if not done.batches and not done.replayed:
+            replayed, restored = (tuple(shard.get(what, 0) for shard in shards) for what in ("replayed", "restored"))
+            self._count_replay(done, savepoint, savepoint.read, Remade(savepoint, replayed, sum(restored)))
         if not done.batches:
-            done.by_shard = [shard["replayed"] for shard in shards]
-            # Windows that overlap shards are read by both; what they share is replayed once.
-            done.replayed = savepoint.replayed if self.by_windows else sum(done.by_shard)
             done.first_batch = time.perf_counter() - began
+        self.pace = self.pace.processed(reach.read - savepoint.read, seconds)
         done.batches += 1
         done.events += reach.read - savepoint.read
         done.matches += matches
@@ -277,13 +324,39 @@ class Detection:
 
     def _numbers(self, batch: int, reach: Reach, seed: Seed) -> dict[str, int]:
         """What the commit carries."""
-        return numbers_of(self.version.operator, self.version.number, batch, self.attempt.number, reach.at, seed)
+        return numbers_of(self.version.operator, self.version.number, batch, self.attempt.number, reach.at, seed, self.last)
+
+    def _due(self, since: Since) -> bool:
+        """Does the policy want a savepoint now? Without one, every batch has its own."""
+        save = self.graph.pipeline.recovery.save
+        return save is None or due(policy_of(save.policy(self.pace.event_seconds, self.pace.save_seconds)), since)
+
+    def _save(self, savepoint: Savepoint, kept_in: float = 0.0) -> None:
+        """Write a savepoint whose checkpoints, if it has some, were written in some seconds."""
+        started = time.perf_counter()
+        self.savepoints.save(savepoint, self.attempt.number)
+        self.last = Named(savepoint.batch, self.attempt.number)
+        self.pace = self.pace.saved(kept_in + time.perf_counter() - started)
+        self._count(savepoint)
+
+    def _count(self, savepoint: Savepoint) -> None:
+        """From now on the checkpoints of this savepoint and of the one before it are needed."""
+        self.counting = (self.counting[-1], {shard.checkpoint for shard in savepoint.shards})
 
     def _matched(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:
         shards = self._reading(savepoint, lambda: self.runner.run(match_task, self._payloads(savepoint, reach, self.shards)))
+        self._tell_lost(shards, savepoint.batch)
         if not self.by_windows:
             self._check_all_read(savepoint, reach, sum(shard["read"] for shard in shards))
         return shards
+
+    def _tell_lost(self, results: list[dict[str, Any]], batch: int) -> None:
+        """Checkpoints that could not be used cost reading, and nothing else."""
+        for result in results:
+            for problem in result["lost"]:
+                line = f"checkpoint {problem}; shard {result['shard']} read the log instead, output unchanged"
+                self.attempt.say(f"{self.operator.name}: {line}")
+                self._record("repair", "checkpoint", batch, reason=line)
 
     def _check_all_read(self, savepoint: Savepoint, reach: Reach, read: int) -> None:
         """Every event belongs to one shard, so that an event that is gone is noticed before anything is published."""
@@ -316,12 +389,29 @@ class Detection:
             {
                 **common,
                 "known": part,
-                "inputs": self.feed.inputs(savepoint, reach, shard, shards, out),
+                **self._held(savepoint, reach, shard, shards, out),
                 "shard": shard,
                 "out": f"{out}-{shard}",
             }
             for shard, part in enumerate(parts)
         ]
+
+    def _held(self, savepoint: Savepoint, reach: Reach, shard: int, shards: int, out: str) -> dict[str, Any]:
+        """What a shard has to read, which checkpoints have some of it, and where it is to keep its own.
+
+        Of keys a shard has all of one checkpoint and nothing of the others; of windows, which move on, it may have some of
+        each. Another number of shards than there was has no use for any.
+        """
+        there = [mine for mine in savepoint.shards if mine.checkpoint]
+        own = [mine for mine in there if (mine.shard, mine.shards) == (shard, shards)]
+        if own and not self.by_windows:
+            savepoint = savepoint.of_shard(shard)
+        name = file_of(savepoint.batch + 1, self.attempt.number, shard)
+        return {
+            "inputs": self.feed.inputs(savepoint, reach, shard, shards, out),
+            "checkpoints": [f"{self.checkpoints}/{mine.checkpoint}" for mine in (there if self.by_windows else own)],
+            "keep": {"path": f"{self.checkpoints}/{name}", "write": self.saves} if self.keeps else None,
+        }
 
     def _parts(self, reach: Reach, known: Known, shards: int) -> list[Known]:
         """What each shard is to look at: all windows of its keys, or its windows of the one stream there is."""
@@ -398,7 +488,8 @@ class Detection:
 def _kept(result: dict[str, Any]) -> ShardSavepoint:
     """What a shard's task has reported to keep."""
     kept = tuple(Kept(trim_sn, *(base64.b64decode(part) for part in parts)) for trim_sn, *parts in result["kept"])
-    return ShardSavepoint(result["shard"], result["shards"], kept, base64.b64decode(result["floors"]))
+    floors = base64.b64decode(result["floors"])
+    return ShardSavepoint(result["shard"], result["shards"], kept, floors, checkpoint=result["checkpoint"])
 
 
 def _joined(parts: Sequence[Int64s]) -> Int64s:

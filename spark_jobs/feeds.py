@@ -34,6 +34,7 @@ class Reach:
     ends: tuple[int, ...]
     numbers: tuple[Int64s, ...] = ()  # of several inputs: the places of their new events in the merged stream
     instants: Instants | None = field(default=None, repr=False)  # of the new events, where they are not the log's
+    speculative: int = 0  # new events that are matched before their time, where events are put in order
 
 
 class Feed(Protocol):

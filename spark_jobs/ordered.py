@@ -33,7 +33,7 @@ from spark_jobs.ordering.slack import BEFORE_ALL, Slack, by_stream_time, follow
 from spark_jobs.ordering.speculation import adapted, busy_factor
 from spark_jobs.ordering.states import State, base_of
 from spark_jobs.pipeline import EVENT_LOG, Ordering
-from spark_jobs.recovery.resume import Damage, Resumption
+from spark_jobs.recovery.resume import Gap, Remade, Resumption
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
 from spark_jobs.recovery.sets import stored_gaps, stored_numbers
 
@@ -84,15 +84,17 @@ class OrderedDetection(Detection):
             self.shards = found.savepoint.shards[0].shards
         return found
 
-    def _remade(self, damage: Damage) -> Savepoint:
+    def _remade(self, gap: Gap) -> Remade:
         """Go from an older savepoint to the commit again; what is found on the way was published."""
-        self.feed.check(damage.base)
+        self.feed.check(gap.base)
         self.runner.ready()
-        reach = self._reach(damage.base, damage.committed.at)
+        if gap.base.shards:
+            self.shards = gap.base.shards[0].shards
+        reach = self._reach(gap.base, gap.committed.at)
         assert reach is not None
-        results = self.runner.run(order_task, self._order_payloads(damage.base, reach))
-        following = self._following(damage.base, damage.committed.seed, results, reach, 0.0)
-        return replace(following, batch=damage.committed.batch)
+        results = self.runner.run(order_task, self._order_payloads(gap.base, reach))
+        following = self._following(gap.base, gap.committed.seed, results, reach, 0.0)
+        return Remade(replace(following, batch=gap.committed.batch), tuple(result["read"] for result in results))
 
     def _next(self, savepoint: Savepoint) -> OrderedReach | None:
         return self._reading(savepoint, lambda: self._reach(savepoint))
@@ -104,34 +106,49 @@ class OrderedDetection(Detection):
         head, nothing_new = order.marks[-1], ends == tuple(edge.end for edge in edges)
         if nothing_new and not self._outputs:
             return None
-        came = [
-            self._came(edge.name, min(floor, edge.end), end) for edge, floor, end in zip(edges, head.floors, ends, strict=True)
-        ]
+        starts = [min(floor, edge.end) for floor, edge in zip(head.floors, edges, strict=True)]
+        came = [self._came(edge.name, start, end) for edge, start, end in zip(edges, starts, ends, strict=True)]
         new = [arrived.after(edge.end) for arrived, edge in zip(came, edges, strict=True)]
         slack, late_sns = self._followed(order, new)
         upto = at.ts if at else max(head.upto, self._frontier(slack, order, came, head.upto))
-        log_end = ends[self.names.index(EVENT_LOG)] if EVENT_LOG in self.names else self._known_sn(savepoint)
-        if nothing_new and upto == head.upto and log_end == savepoint.at.sn:
+        known = at or Instant(upto, self._log_end(savepoint, ends))
+        if nothing_new and known == savepoint.at:
             return None
         changed = _joined([_changed(arrived, edge.end, head.upto, late_sns) for arrived, edge in zip(new, edges, strict=True)])
-        floors = [
-            floor_of(arrived.number, arrived.reached, upto, min(floor, edge.end))
-            for arrived, floor, edge in zip(came, head.floors, edges, strict=True)
-        ]
-        corrected = [arrived.taken_back for arrived, edge in zip(new, edges, strict=True) if edge.name == EVENT_LOG]
-        gone = [sn for back in corrected for sn in back.number[~np.isin(back.by, late_sns)].tolist()]
+        floors = [floor_of(arrived.number, arrived.reached, upto, start) for arrived, start in zip(came, starts, strict=True)]
+        final = self._committed_final if at else self._final(slack, order)
         following = replace(
             order,
             slack=slack,
             marks=(*order.marks, Mark(upto, 0, tuple(floors))),
-            left_out=(*order.left_out, *late_sns.tolist(), *gone),
-            final=self._final(slack, order) if at is None else self._committed_final,
+            left_out=(*order.left_out, *late_sns.tolist(), *self._replaced(new, late_sns)),
+            final=final,
         )
-        late_from = tuple((int(b), int(changed.ts[changed.bucket == b].min())) for b in np.unique(changed.bucket))
-        instant = at or Instant(upto, log_end)
+        times = np.concatenate([arrived.ts for arrived in came])
         return OrderedReach(
-            instant, sum(ends), ends, order=following, changed=changed, late_from=late_from, too_late=tuple(late_sns.tolist())
+            known,
+            sum(ends),
+            ends,
+            order=following,
+            changed=changed,
+            late_from=tuple((int(b), int(changed.ts[changed.bucket == b].min())) for b in np.unique(changed.bucket)),
+            too_late=tuple(late_sns.tolist()),
+            speculative=int(((times > max(head.upto, final)) & (times <= upto)).sum()),
         )
+
+    def _log_end(self, savepoint: Savepoint, ends: Sequence[int]) -> int:
+        """How far the log is known, to this operator or to all that it reads."""
+        if EVENT_LOG in self.names:
+            return ends[self.names.index(EVENT_LOG)]
+        return max(savepoint.at.sn, min(output.committed.at.sn for output in self._outputs.values()))
+
+    def _replaced(self, new: Sequence[Arrivals], late_sns: Int64s) -> list[int]:
+        """The events of the log that were corrected in time."""
+        if EVENT_LOG not in self.names:
+            return []
+        back = new[self.names.index(EVENT_LOG)].taken_back
+        replaced: list[int] = back.number[~np.isin(back.by, late_sns)].tolist()
+        return replaced
 
     def _ends(self, savepoint: Savepoint) -> tuple[int, ...]:
         """How far each input is taken: of the log a batch, and no further than the operators know it; of those, everything."""
@@ -179,9 +196,6 @@ class OrderedDetection(Detection):
     def _final(self, slack: Slack, order: Order) -> int:
         finals = [output.final if output.final is not None else BEFORE_ALL for output in self._outputs.values()]
         return max(order.final, min([*finals, *([slack.final] if EVENT_LOG in self.names else [])]))
-
-    def _known_sn(self, savepoint: Savepoint) -> int:
-        return max(savepoint.at.sn, min(output.committed.at.sn for output in self._outputs.values()))
 
     def _matched(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:
         assert isinstance(reach, OrderedReach)

@@ -27,7 +27,7 @@ from spark_jobs.ordering.ranks import RANKED
 from spark_jobs.ordering.revisions import RETRACT, Revision, net, revision, within
 from spark_jobs.ordering.states import Corrected, State, base_of, corrected, forward
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
-from spark_jobs.recovery.policy import Adaptive, EveryEvents, EverySpeculative, Policy, Since
+from spark_jobs.recovery.policy import Since, policy_of
 from spark_jobs.streams import as_part, in_log, in_time, stored_columns_of, traced
 from spark_jobs.tasks import pipeline_of, reach_phase, read_arrow, write_arrow, write_complex_events
 
@@ -131,18 +131,9 @@ def _cuts(payload: dict[str, Any], events: pa.Table, upto: int) -> list[int]:
     """Up to which times to go, one after the other: where a state is worth keeping, and the end."""
     ts = int64s(events["stream_ts"])
     new = ts[ts > max(upto, payload["horizon"])]
-    places = _policy(payload["policy"]).places(new > payload["final"], Since())
+    places = policy_of(payload["policy"]).places(new > payload["final"], Since())
     cuts = sorted({int(new[place]) - 1 for place in places if place} | {payload["upto"]})
     return [cut for cut in cuts if cut > upto]
-
-
-def _policy(said: dict[str, Any]) -> Policy:
-    match said["kind"]:
-        case "events":
-            return EveryEvents(said["n"])
-        case "speculative":
-            return EverySpeculative(said["n"])
-    return Adaptive(said["event_seconds"], said["save_seconds"])
 
 
 def _still_needed(states: Sequence[State], horizon: int) -> tuple[State, ...]:

@@ -6,10 +6,10 @@ import hashlib
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from schemas import complex_events, event_log
 from schemas.types import ATTRIBUTE_TYPES, TIMESTAMP, attribute_type
@@ -67,6 +67,14 @@ def _one_or_more(value: Any) -> Any:
 
 def _attribute(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
+
+
+def _save(value: Any) -> Any:
+    if isinstance(value, str) and value != "adaptive":
+        raise ValueError(
+            f"'{value}' is no way to save{suggest(value, ['adaptive'])}; write adaptive, {{events: n}} or {{speculative: n}}"
+        )
+    return {} if value == "adaptive" else value
 
 
 Name = Annotated[str, AfterValidator(_name)]
@@ -159,11 +167,17 @@ class OperatorSpec(_Strict):
         return self.from_
 
 
-class CheckpointSpec(_Strict):
-    """After how many events a state is kept that late events can go back to; otherwise when that pays."""
+class SaveSpec(_Strict):
+    """After how many events something is saved that can be gone back to; otherwise, {} or `adaptive`, when that pays."""
 
     events: int | None = Field(default=None, ge=1)
     speculative: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if self.events and self.speculative:
+            raise ValueError("give one of events and speculative, or adaptive")
+        return self
 
     def policy(self, event_seconds: float, save_seconds: float) -> dict[str, Any]:
         if self.events:
@@ -171,6 +185,9 @@ class CheckpointSpec(_Strict):
         if self.speculative:
             return {"kind": "speculative", "n": self.speculative}
         return {"kind": "adaptive", "event_seconds": event_seconds, "save_seconds": save_seconds}
+
+
+Save = Annotated[SaveSpec, BeforeValidator(_save)]
 
 
 class Ordering(_Strict):
@@ -181,7 +198,7 @@ class Ordering(_Strict):
     speculation: Annotated[float, Field(ge=0, le=1)] | Literal["adaptive"] = 1.0  # the share of it that is really waited for
     retraction: Literal["on demand", "full"] = "on demand"
     revise: Duration = "1 h"  # how long after they are final results can still be corrected
-    checkpoint: CheckpointSpec = CheckpointSpec()
+    checkpoint: Save = SaveSpec()
 
     @property
     def meaning(self) -> str:
@@ -199,6 +216,13 @@ class Ordering(_Strict):
         return Order(Slack(k=k, measured=self.clock is None or k > 0), Speculation(alpha))
 
 
+class Recovery(_Strict):
+    """How detection comes back after a failure, and how often it prepares for one. Nothing of it shows in the output."""
+
+    strategy: Literal["savepoint", "checkpoint"] = "savepoint"
+    save: Save | None = None  # when to write a savepoint; otherwise before every commit
+
+
 class Pipeline(_Strict):
     """A checked pipeline. Use `load_pipeline`; `Pipeline.model_validate_json` is for tasks."""
 
@@ -206,6 +230,7 @@ class Pipeline(_Strict):
     source: Source
     operators: dict[Name, OperatorSpec] = Field(min_length=1)
     ordering: Ordering | None = None
+    recovery: Recovery = Recovery()
     allow_faults_in_any_lake: bool = False  # otherwise drills break only lakes of their own
 
     @cached_property

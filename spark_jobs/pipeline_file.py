@@ -25,12 +25,13 @@ from spark_jobs.errors import ExpressionError, PipelineError, suggest
 from spark_jobs.pipeline import (
     EVENT_LOG,
     Attribute,
-    CheckpointSpec,
     Columns,
     LimitsSpec,
     OperatorSpec,
     Ordering,
     Pipeline,
+    Recovery,
+    SaveSpec,
     Source,
     WindowSpec,
 )
@@ -144,8 +145,10 @@ def _keys_at(path: Path_) -> list[str]:
             model = Pipeline
         case ("ordering",):
             model = Ordering
-        case ("ordering", "checkpoint"):
-            model = CheckpointSpec
+        case ("recovery",):
+            model = Recovery
+        case ("ordering", "checkpoint") | ("recovery", "save"):
+            model = SaveSpec
         case ("source",):
             model = Source
         case ("source", "columns"):
@@ -176,7 +179,20 @@ def _meaning_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
                 here,
                 f"'{name}' is a column Reprise fills itself; choose another name with {{column: {name}, type: ..}}",
             ))
-    return problems or _graph_problems(pipeline) or _all_operator_problems(pipeline)
+    return problems or [*_recovery_problems(pipeline), *_graph_problems(pipeline)] or _all_operator_problems(pipeline)
+
+
+def _recovery_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
+    """What cannot be had of recovery where events are, or are not, put in order."""
+    problems: list[tuple[Path_, str]] = []
+    save = pipeline.recovery.save
+    if save is not None and save.speculative and pipeline.ordering is None:
+        message = "without 'ordering' no event is speculative, so nothing would be saved; write {events: n} or adaptive"
+        problems.append((("recovery", "save", "speculative"), message))
+    if pipeline.recovery.strategy == "checkpoint" and pipeline.ordering is not None:
+        message = "with 'ordering' savepoints hold the states of all shards already; leave 'strategy' out, 'save' works with it"
+        problems.append((("recovery", "strategy"), message))
+    return problems
 
 
 def _graph_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:

@@ -14,13 +14,15 @@ import pyarrow.parquet as pq
 
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.errors import TrimmedEventNeeded
+from spark_jobs.feeds import Feed
 from spark_jobs.graph import Graph
 from spark_jobs.lake.history import read_history
-from spark_jobs.lake.outputs import Committed, committed_of, output_of
+from spark_jobs.lake.outputs import committed_of, output_of
 from spark_jobs.lake.scan import EventLog, any_between, row_group_ranges
 from spark_jobs.pipeline import EVENT_LOG
+from spark_jobs.recovery.checkpoint import folder_of
+from spark_jobs.recovery.resume import Gap, found_of
 from spark_jobs.recovery.savepoint import Savepoint
-from spark_jobs.recovery.store import Found
 from spark_jobs.versions import Version
 
 # Until this lake has a history of its own: what two cores of a small machine do, and what a batch costs at least.
@@ -51,7 +53,7 @@ class OperatorPlan:
     shards: tuple[ShardPlan, ...]
     replay: int
     processed: int
-    read_bytes: int  # of Parquet row groups that hold something to replay
+    read_bytes: int  # of checkpoints, or of Parquet row groups that hold something to replay
     seconds: float
     note: str
 
@@ -66,34 +68,33 @@ def _operator_plan(graph: Graph, version: Version, rate: float, fixed: float) ->
     committed = committed_of(handle, version.operator, version.number)
     if committed is None:
         return OperatorPlan(version.operator, (), 0, 0, 0, fixed, "begins: nothing was published yet")
-    found = graph.savepoints().find(version.operator, version.number, committed.batch)
-    stored = found.of(committed)
-    if stored is None or not stored.whole:
-        return _plan_of_damage(graph, version, committed, found, rate, fixed)
-    savepoint = stored.savepoint
+    feed = graph.feed(version)
+    found = found_of(
+        graph.savepoints(), version.operator, version.number, committed, lambda: graph.beginning(version, feed), 1, by_key=False
+    )
+    if isinstance(found, Gap):
+        return _plan_of_gap(version, feed, found, rate, fixed)
+    savepoint = found.savepoint
     bytes_ = _bytes_to_read(graph, version, savepoint)
     seconds = fixed + savepoint.replayed / rate
     shards = tuple(_shard_plans(savepoint))
     return OperatorPlan(version.operator, shards, savepoint.replayed, savepoint.read, bytes_, seconds, "")
 
 
-def _plan_of_damage(
-    graph: Graph, version: Version, committed: Committed, found: Found, rate: float, fixed: float
-) -> OperatorPlan:
-    """The savepoint has to be made anew first: from an older one, from the beginning, or not at all."""
-    feed = graph.feed(version)
-    older = graph.savepoints().find(version.operator, version.number).before(committed)
-    base = next((s.savepoint for s in older if s.whole), None) or graph.beginning(version, feed)
-    problem = "; ".join(found.problems) or "it has no savepoint"
+def _plan_of_gap(version: Version, feed: Feed, gap: Gap, rate: float, fixed: float) -> OperatorPlan:
+    """The savepoint has to be made first: from an older one, from the beginning, or not at all. All shards count as damaged
+    where one is, as only the log could tell which of its events are whose."""
+    base, at = gap.base, gap.committed.at
     try:
         feed.check(base)
     except TrimmedEventNeeded:
-        note = f"{problem}: cannot be made anew, what that takes was trimmed"
-        return OperatorPlan(version.operator, (), 0, committed.at.sn, 0, 0.0, note)
-    replay = base.replayed + committed.at.sn - base.at.sn
+        note = f"{'; '.join(gap.problems)}: cannot be made anew, what that takes was trimmed"
+        return OperatorPlan(version.operator, (), 0, at.sn, 0, 0.0, note)
+    read = feed.until(base, at).read
+    replay = base.replayed + read - base.read
     begin = f"batch {base.batch}" if base.batch else "the beginning"
-    note = f"{problem}: first made anew from {begin}"
-    return OperatorPlan(version.operator, (), replay, committed.at.sn, 0, fixed + replay / rate, note)
+    note = f"{'; '.join(gap.problems)}: first made anew from {begin}" if gap.problems else gap.said[0]
+    return OperatorPlan(version.operator, (), replay, read, 0, fixed + replay / rate, note)
 
 
 def _shard_plans(savepoint: Savepoint) -> list[ShardPlan]:
@@ -117,7 +118,12 @@ def _shard_plans(savepoint: Savepoint) -> list[ShardPlan]:
 
 
 def _bytes_to_read(graph: Graph, version: Version, savepoint: Savepoint) -> int:
-    """The compressed columns of all row groups that hold an event to be replayed."""
+    """The checkpoints, where there are some; otherwise the compressed columns of all row groups that hold an event to be
+    replayed."""
+    folder = folder_of(graph.lake, version.operator, version.number)
+    kept = [folder / shard.checkpoint for shard in savepoint.shards if shard.checkpoint]
+    if len(kept) == len(savepoint.shards) and all(file.exists() for file in kept):
+        return sum(file.stat().st_size for file in kept)
     operator = graph.pipeline.built[version.operator]
     total = 0
     for edge, residual in zip(savepoint.edges, savepoint.residuals, strict=True):

@@ -29,7 +29,8 @@ from spark_jobs.lake.scan import of_shard, read_events
 from spark_jobs.lake.seal import seal
 from spark_jobs.ordering.revisions import as_asserted
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
-from spark_jobs.recovery.savepoint import Origin, shard_savepoint
+from spark_jobs.recovery.checkpoint import joined, keep, needed, restored
+from spark_jobs.recovery.savepoint import Origin, ShardSavepoint, shard_savepoint
 from spark_jobs.recovery.sets import read_columns, read_numbers, stored_numbers
 from spark_jobs.streams import INPUT, NUMBER, Part, as_events, merged, stored_columns_of, traced
 
@@ -40,7 +41,8 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     operator = pipeline.built[payload["operator"]]
     known = Known(*payload["known"])
     started = time.perf_counter()
-    events = _events(payload, pipeline, operator, known)
+    held = restored(payload["checkpoints"])
+    events = _events(payload, pipeline, operator, known, held.events)
     reach_phase(payload, "match.read")
     scanned = time.perf_counter()
     closes = read_arrow(payload["closes"]) if payload["closes"] else None
@@ -54,6 +56,8 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     reach_phase(payload, "match.written")
     origins = _origins(events, payload["inputs"])
     kept = shard_savepoint(payload["shard"], payload["shards"], found, known.end_sn, skip=payload["skip"], origins=origins)
+    written = time.perf_counter()
+    checkpoint, stored = _checkpoint(payload, events, kept, known.end_sn) if payload["keep"] else ("", 0)
     return {
         "out": payload["out"],
         "shard": payload["shard"],
@@ -62,9 +66,18 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
         "marks": marks(matches),
         "kept": [[k.trim_sn, *(base64.b64encode(part).decode() for part in (k.skip, k.context, k.places))] for k in kept.kept],
         "floors": base64.b64encode(kept.floors).decode(),
+        "checkpoint": checkpoint,
+        "kept_bytes": stored,
+        "lost": held.lost,
         "replayed": int((int64s(events["sn"]) <= known.after_sn).sum()),
+        "restored": 0 if held.events is None else needed(held.events, int64s(events["sn"])).num_rows,
         "read": events.num_rows,
-        "seconds": {"scan": scanned - started, "kernel": matched - scanned, "write": time.perf_counter() - matched},
+        "seconds": {
+            "scan": scanned - started,
+            "kernel": matched - scanned,
+            "write": written - matched,
+            "keep": time.perf_counter() - written,
+        },
     }
 
 
@@ -78,19 +91,24 @@ def reach_phase(payload: dict[str, Any], name: str) -> None:
 # What a shard reads
 
 
-def _events(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, known: Known) -> pa.Table:
-    """The residual and the new events of a shard, of its keys or its windows; `sn` is the number in the operator's stream."""
+def _events(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, known: Known, held: pa.Table | None) -> pa.Table:
+    """The residual and the new events of a shard, of its keys or its windows; `sn` is the number in the operator's stream.
+
+    What is held, or was kept by somebody, is not read again.
+    """
     inputs = payload["inputs"]
     if [entry["name"] for entry in inputs] == [EVENT_LOG]:
-        events = _of_the_log(payload, pipeline, operator, known)
+        events = _of_the_log(payload, pipeline, operator, known, held)
     else:
-        events = _of_a_graph(inputs, pipeline, operator)
+        events = _of_a_graph(inputs, pipeline, operator, held)
     if payload["filter_keys"]:
         events = of_shard(events, str(operator.partition_by), payload["shard"], payload["shards"])
     return events
 
 
-def _of_the_log(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, known: Known) -> pa.Table:
+def _of_the_log(
+    payload: dict[str, Any], pipeline: Pipeline, operator: Operator, known: Known, held: pa.Table | None
+) -> pa.Table:
     (entry,) = payload["inputs"]
     residual, after_sn, end_sn = unpacked(entry["residual"]), known.after_sn, known.end_sn
     grouped = known.last_window != FOREVER
@@ -101,9 +119,13 @@ def _of_the_log(payload: dict[str, Any], pipeline: Pipeline, operator: Operator,
         residual = residual[(residual >= first_sn) & (residual <= high)]
         after_sn, end_sn = max(after_sn, first_sn - 1), min(end_sn, high)
     in_sn_order = operator.partition_by != "key"
+    if held is not None:
+        held = needed(held, residual)
+        residual = np.setdiff1d(residual, np.asarray(held["sn"]), assume_unique=True)
     events = read_events(
         entry["files"], pipeline.source.schema, operator.columns, residual, after_sn, end_sn, in_sn_order=in_sn_order
     )
+    events = joined(held, events, in_order=in_sn_order)
     if grouped and operator.window.kind == "time":
         begin, end = np.searchsorted(int64s(events["stream_ts"]), [low, high])
         begin = max(begin - operator.back, 0)
@@ -111,21 +133,33 @@ def _of_the_log(payload: dict[str, Any], pipeline: Pipeline, operator: Operator,
     return events
 
 
-def _of_a_graph(inputs: list[dict[str, Any]], pipeline: Pipeline, operator: Operator) -> pa.Table:
-    return merged([_part(entry, pipeline, operator) for entry in inputs])
+def _of_a_graph(inputs: list[dict[str, Any]], pipeline: Pipeline, operator: Operator, held: pa.Table | None) -> pa.Table:
+    parts = [_part(entry, pipeline, operator, _numbers_of(index, held)) for index, entry in enumerate(inputs)]
+    return joined(held, merged(parts), in_order=True)
 
 
-def _part(entry: dict[str, Any], pipeline: Pipeline, operator: Operator) -> Part:
+def _numbers_of(index: int, held: pa.Table | None) -> Int64s:
+    """The numbers that the events held have in one of the inputs."""
+    if held is None:
+        return np.empty(0, np.int64)
+    if INPUT not in held.column_names:
+        return np.asarray(held["sn"])
+    numbers: Int64s = np.asarray(held[NUMBER])[np.asarray(held[INPUT]) == index]
+    return numbers
+
+
+def _part(entry: dict[str, Any], pipeline: Pipeline, operator: Operator, held: Int64s) -> Part:
     upstream, residual, after, end = entry["name"], unpacked(entry["residual"]), entry["after"], entry["end"]
     is_log = upstream == EVENT_LOG
     schema = pipeline.source.schema if is_log else pipeline.output_schema
     columns, number = stored_columns_of(upstream, schema, operator), "sn" if is_log else "ordinal"
-    found = read_events(entry["files"], schema, columns, residual, after, end, in_sn_order=True, number=number)
+    again = np.setdiff1d(residual, held, assume_unique=True)
+    found = read_events(entry["files"], schema, columns, again, after, end, in_sn_order=True, number=number)
     numbers = np.asarray(found[number])
-    expected = residual.size + end - after
+    expected = again.size + end - after
     if numbers.size != expected:  # an event that is missing would change numbers without a word
         raise TrimmedEventNeeded(
-            f"operator '{operator.name}' needs {expected:,} events of '{upstream}' ({residual.size:,} to replay, and those "
+            f"operator '{operator.name}' needs {expected:,} events of '{upstream}' ({again.size:,} to replay, and those "
             f"from {after + 1:,} to {end:,}), but {numbers.size:,} are there. Nothing was published. A file was removed."
         )
     places = numbers
@@ -137,6 +171,14 @@ def _part(entry: dict[str, Any], pipeline: Pipeline, operator: Operator) -> Part
 
 
 # What a shard reports
+
+
+def _checkpoint(payload: dict[str, Any], events: pa.Table, kept: ShardSavepoint, end_sn: int) -> tuple[str, int]:
+    """Keep what the shard needs again; the name of it, and the bytes on disk."""
+    several = len(kept.kept) > 1
+    numbers = [read_numbers(k.places) if several else k.needed(end_sn) for k in kept.kept]
+    path = Path(keep(**payload["keep"], held=needed(events, np.concatenate(numbers))))
+    return path.name, path.stat().st_size if payload["keep"]["write"] else 0
 
 
 def _origins(events: pa.Table, inputs: list[dict[str, Any]]) -> list[Origin]:

@@ -2,8 +2,8 @@
 
 A consumer's savepoint is its acknowledgement: it says what was read, and what of that is still needed. Of a queue's events
 up to the smallest acknowledgement, only those that some consumer needs are kept. Two savepoints of each consumer count, the
-last and the one before it, so that a damaged one can still be made anew. A trim is one commit; files are deleted later,
-when nobody can be reading them any more.
+last that was written and the one before it, so that a damaged one can still be made anew. A trim is one commit; files are
+deleted later, when nobody can be reading them any more.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from spark_jobs.versions import LOG_VERSION, Version, registry
 
 # A file is written anew only if that frees at least this share of it; otherwise every trim would copy the whole log.
 WORTH_IT = 0.5
+NOTHING: Int64s = np.empty(0, np.int64)
 # The name under which commits count trims.
 _TRIMS = "trim"
 
@@ -129,23 +130,28 @@ def acknowledged(
     waiting = [name for name in graph.pipeline.consumers(queue) if name not in matched]
     return [
         *(_acknowledged(graph.lake, handle, version, queue) for version in readers),
-        *(Acknowledged(f"{name} (as the file has it, it has not run yet)", 0, np.empty(0, np.int64)) for name in waiting),
+        *(Acknowledged(f"{name} (as the file has it, it has not run yet)", 0, NOTHING) for name in waiting),
     ]
 
 
 def _acknowledged(lake: Lake, handle: DeltaTable, version: Version, queue: str) -> Acknowledged:
     name = f"{version.operator} (version {version.number})"
     committed = committed_of(handle, version.operator, version.number)
+    beginning = version.after_sn if queue == EVENT_LOG else 0
     if committed is None:
-        return Acknowledged(name, version.after_sn if queue == EVENT_LOG else 0, np.empty(0, np.int64))
+        return Acknowledged(name, beginning, NOTHING)
     found = SavepointTable(lake).find(version.operator, version.number)
     last = found.of(committed)
+    if last is None and committed.savepoint is not None:  # the policy did not want one since
+        if not committed.savepoint.batch:
+            return Acknowledged(name, beginning, NOTHING)
+        last = found.named(committed.savepoint)
     if last is None or not last.whole:
         raise RepriseError(
             f"the savepoint of {name}, batch {committed.batch}, is damaged, so what it still needs is not known. Nothing was "
             "trimmed. Run 'reprise detect', which makes it anew, and trim again."
         )
-    older = [stored.savepoint for stored in found.before(committed) if stored.whole][:1]
+    older = [s.savepoint for s in found.before(committed) if s.whole and s.savepoint.batch < last.savepoint.batch][:1]
     counted: list[Savepoint] = [last.savepoint, *older]
     edges = [next(k for k, edge in enumerate(s.edges) if edge.name == queue) for s in counted]
     needed = [s.residuals[edge].numbers for s, edge in zip(counted, edges, strict=True)]

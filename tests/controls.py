@@ -30,8 +30,8 @@ from spark_jobs.detect import Detection
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.lake import outputs, scan
 from spark_jobs.lake.commit import Claim, claim
+from spark_jobs.recovery import checkpoint, store
 from spark_jobs.recovery import savepoint as savepoints
-from spark_jobs.recovery import store
 from spark_jobs.recovery.resume import Resumption
 from spark_jobs.recovery.savepoint import Kept, Savepoint
 from spark_jobs.recovery.sets import EMPTY
@@ -315,6 +315,13 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @planted("do not look at checksums", "A changed savepoint is noticed", "savepoint checksum", "flipped")
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(store, "checksum", lambda row: row.get("checksum", 0))
+
+
+@planted(
+    "believe a checkpoint whatever is in it", "A changed checkpoint is noticed", "checkpoint checksum", "flipped checkpoint"
+)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(checkpoint, "broken", lambda path: None)
 
 
 # Time

@@ -27,6 +27,7 @@ from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.plan import recovery_plan
+from spark_jobs.recovery import checkpoint
 from spark_jobs.runner import InlineRunner
 from spark_jobs.simulator.schedules import simulate
 from spark_jobs.trim import trim
@@ -255,6 +256,23 @@ def flipped(log: Path, folder: Path, planted: Planted) -> set[str]:
     return set() if repaired else {"savepoint checksum"}
 
 
+def flipped_checkpoint(log: Path, folder: Path, planted: Planted) -> set[str]:
+    """An event that a shard has kept changes between two starts."""
+    pipeline, lake = parse_pipeline(PIPELINE + "recovery: {strategy: checkpoint}\n", "small.yaml"), copy(log, folder)
+    with suppress(Killed):
+        detect(pipeline, lake, InlineRunner(), Dying(lake, "detect.finished", 3, "probing"), Settings(120, 2))
+    file = next(checkpoint.folder_of(lake, "probing", 1).glob("00000003-*-000.*.parquet"))
+    held = pq.read_table(file, partitioning=None)
+    pq.write_table(
+        held.set_column(held.schema.get_field_index("amount"), "amount", pa.repeat(pa.scalar(-1.0), held.num_rows)), file
+    )
+    checkpoint.forget()
+    with planted:
+        find(pipeline, lake, 120)
+    repaired = any(row["kind"] == "repair" for row in read_history(lake))
+    return set() if repaired else {"checkpoint checksum"}
+
+
 def ingested_twice(log: Path, folder: Path, planted: Planted) -> set[str]:
     """A delivery with unusable rows is killed before its commit, comes again, and again with other names and late events."""
     pipeline, lake, landing = parse_pipeline(PIPELINE, "small.yaml"), Lake(folder / "lake"), folder / "landing"
@@ -368,6 +386,7 @@ SCENARIOS: dict[str, Callable[[Path, Path, Planted], set[str]]] = {
     "law": law,
     "plan": plan,
     "flipped": flipped,
+    "flipped checkpoint": flipped_checkpoint,
     "ingested twice": ingested_twice,
     "trimmed": trimmed,
     "upgraded": upgraded,

@@ -14,6 +14,7 @@ from spark_jobs.pipeline import Pipeline
 from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import Runner
 from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in
+from tests.recovery.strategies import STRATEGIES
 
 WINDOWED = """
   sliding:
@@ -86,11 +87,20 @@ def copy(ingested: Path, folder: Path) -> Lake:
     return Lake(folder / "lake")
 
 
-@pytest.mark.parametrize("batches", [1, 2, 7, 50])
+@pytest.mark.parametrize(
+    ("batches", "recovery"),
+    [
+        *((batches, "savepoint") for batches in (1, 2, 7, 50)),
+        (7, "savepoint, seldom"),
+        (7, "checkpoint"),
+        (7, "checkpoint, adaptive"),
+    ],
+)
 def test_any_number_of_batches_gives_the_same_complex_events(
-    batches: int, graph: Pipeline, ingested: Path, tmp_path: Path, expected: list[dict[str, object]]
+    batches: int, recovery: str, ingested: Path, tmp_path: Path, expected: list[dict[str, object]]
 ) -> None:
     lake = copy(ingested, tmp_path)
+    graph = parse_pipeline(PIPELINE + WINDOWED + STRATEGIES[recovery], "graph.yaml")
     done = find(graph, lake, -(-2000 // batches))
     assert done[0].batches == batches
     assert output(lake) == expected
@@ -105,10 +115,12 @@ def test_any_number_of_shards_gives_the_same_complex_events(
     assert output(lake) == expected
 
 
+@pytest.mark.parametrize("recovery", ["savepoint", "checkpoint, seldom"])
 def test_the_number_of_shards_may_change_between_attempts(
-    graph: Pipeline, ingested: Path, tmp_path: Path, expected: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+    recovery: str, ingested: Path, tmp_path: Path, expected: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = copy(ingested, tmp_path)
+    graph = parse_pipeline(PIPELINE + WINDOWED + STRATEGIES[recovery], "graph.yaml")
 
     class Interrupted(Exception):
         pass

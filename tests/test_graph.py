@@ -18,6 +18,7 @@ from spark_jobs.verify.verdict import Verdict
 from tests.conftest import find, output, small_log, take_in
 from tests.faults.children import detecting, kill_at, run_detection
 from tests.graphs import GRAPH, LEVELS
+from tests.recovery.strategies import STRATEGIES
 
 PIPELINE = parse_pipeline(GRAPH, "graph.yaml")
 Rows = list[dict[str, object]]
@@ -61,15 +62,26 @@ def test_spark_gives_the_same(ingested: Path, tmp_path: Path, expected: Rows, sp
 LATE = [["probing", "pairs"], ["rising", "crowd", "alarm"], ["quiet", "echo", "alarm", "pairs"]]
 
 
-@pytest.mark.parametrize("phase", ["detect.matched", "detect.saved", "detect.published"])
-def test_every_operator_dies_once_at_this_phase(phase: str, ingested: Path, tmp_path: Path, expected: Rows) -> None:
+@pytest.mark.parametrize(
+    ("phase", "recovery"),
+    [
+        ("detect.matched", "savepoint"),
+        ("detect.saved", "savepoint"),
+        ("detect.published", "savepoint"),
+        ("detect.published", "savepoint, seldom"),
+        ("detect.published", "checkpoint"),
+    ],
+)
+def test_every_operator_dies_once_at_this_phase(
+    phase: str, recovery: str, ingested: Path, tmp_path: Path, expected: Rows
+) -> None:
     """One after the other, each in its first batch; what it has not published yet, nobody downstream has seen."""
     lake = copy(ingested, tmp_path)
     FaultPlan(lake).allow()
     names = [name for level in LEVELS for name in level]
     for name in names:
         FaultPlan(lake).arm(kill_at(phase, 1, name))
-    codes = [run_detection(GRAPH, lake.root, 700) for _ in range(len(names) + 1)]
+    codes = [run_detection(GRAPH + STRATEGIES[recovery], lake.root, 700) for _ in range(len(names) + 1)]
     assert codes == [-signal.SIGKILL] * len(names) + [0]
     assert output(lake) == expected
 

@@ -206,6 +206,23 @@ def test_an_attempt_that_dies_changes_nothing(phase: str, disordered: Path, tmp_
     check(pipeline, lake)
 
 
+@pytest.mark.parametrize("save", ["{speculative: 40}", "{events: 350}", "adaptive"])
+def test_savepoints_may_be_seldom(save: str, disordered: Path, tmp_path: Path) -> None:
+    """Attempts die between savepoints, also with another number of shards; the net is what it is with one after every batch."""
+    ordering = "speculation: 0.3, checkpoint: {events: 50}"
+    pipeline = parse_pipeline(f"{PIPELINE}{OPERATORS}ordering: {{{ordering}}}\nrecovery: {{save: {save}}}\n", "ordered.yaml")
+    lake = copy(disordered, tmp_path)
+    FaultPlan(lake).allow()
+    for batch in (3, 6, 8):
+        FaultPlan(lake).arm(parse_fault(f"raise_error:detect.published@{batch}:quick"))
+        with pytest.raises(InjectedFailure):
+            find(pipeline, lake, 100, 2 if batch < 8 else 3)
+    find(pipeline, lake, 100)
+    check(pipeline, lake)
+    saved = {file.name.split("-")[2] for file in Path(lake.path("savepoints")).glob("quick-1-*.parquet")}
+    assert len(saved) < 12, "of twelve batches"
+
+
 def test_a_lost_savepoint_is_made_anew(disordered: Path, tmp_path: Path) -> None:
     pipeline, lake = pipeline_of("speculation: 0.2"), copy(disordered, tmp_path)
     FaultPlan(lake).allow()

@@ -73,6 +73,14 @@ ROOT = Path(__file__).resolve().parents[1]
         ("amount > 5", "amount BETWEEN SYMMETRIC 9 AND 5", 12, "SYMMETRIC is not allowed"),
         ("within: 5 min", "from: nowhere", 13, "no input 'nowhere'; known here: event_log, probing"),
         ("within: 5 min", "partition_by: type", 13, "given twice"),
+        ("name: small", "name: small\nrecovery: {strategy: checkpoints}", 3, "Input should be 'savepoint' or 'checkpoint'"),
+        ("name: small", "name: small\nrecovery: {stratgy: checkpoint}", 3, "did you mean 'strategy'?"),
+        ("name: small", "name: small\nrecovery: {save: {event: 5}}", 3, "did you mean 'events'?"),
+        ("name: small", "name: small\nrecovery: {save: {events: 0}}", 3, "greater than or equal to 1"),
+        ("name: small", "name: small\nrecovery: {save: often}", 3, "'often' is no way to save"),
+        ("name: small", "name: small\nrecovery: {save: {events: 5, speculative: 5}}", 3, "give one of events and speculative"),
+        ("name: small", "name: small\nrecovery: {save: {speculative: 5}}", 3, "without 'ordering' no event is speculative"),
+        ("name: small", "name: small\nordering: {}\nrecovery: {strategy: checkpoint}", 4, "leave 'strategy' out"),
         ("name: small", "name: [small", 3, "not valid YAML"),
     ],
 )
@@ -219,3 +227,10 @@ operators:
 def test_mistakes_of_yaml_are_said_in_words(text: str, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         parse_pipeline(text, "x.yaml")
+
+
+def test_how_to_recover_is_no_part_of_what_an_operator_means() -> None:
+    plain = parse_pipeline(PIPELINE, "mine.yaml")
+    kept = parse_pipeline(PIPELINE + "recovery: {strategy: checkpoint, save: adaptive}\n", "mine.yaml")
+    assert kept.fingerprint("probing") == plain.fingerprint("probing")
+    assert Pipeline.model_validate_json(kept.model_dump_json(by_alias=True)).recovery == kept.recovery

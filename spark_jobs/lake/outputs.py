@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,17 @@ from spark_jobs.lake.scan import number_range, read_events
 from spark_jobs.lake.seal import CHECKED
 from spark_jobs.lake.tables import Lake
 
-_NUMBERS: tuple[str, ...] = ("log_sn", "watermark", "seed_x", "seed_ordinal", "check")
+_NUMBERS: tuple[str, ...] = ("log_sn", "watermark", "seed_x", "seed_ordinal")
+# Which savepoint a commit names; commits of earlier releases do not, and mean that of their own batch.
+_SAVED: tuple[str, ...] = ("saved", "saved_by")
+_CHECK = "check"
+
+
+class Named(NamedTuple):
+    """A savepoint as a commit names it: its batch, and the attempt that wrote it. Batch 0 is the beginning."""
+
+    batch: int = 0
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class Committed:
     attempt: int
     at: Instant
     seed: Seed
+    savepoint: Named | None = None  # the last one, where that is older; None: the batch has its own
 
 
 @dataclass(frozen=True)
@@ -85,11 +96,14 @@ def app_of(operator: str, version: int) -> str:
     return f"{operator}/{version}"
 
 
-def numbers_of(operator: str, version: int, batch: int, attempt: int, at: Instant, seed: Seed) -> dict[str, int]:
+def numbers_of(
+    operator: str, version: int, batch: int, attempt: int, at: Instant, seed: Seed, savepoint: Named
+) -> dict[str, int]:
     """What a commit carries besides its step."""
-    values = (at.sn, at.ts, seed.x, seed.ordinal)
+    values = (at.sn, at.ts, seed.x, seed.ordinal, *savepoint)
     numbers = (*values, _check_number((batch, attempt, *values)))
-    return {f"{app_of(operator, version)}#{name}": value for name, value in zip(_NUMBERS, numbers, strict=True)}
+    names = (*_NUMBERS, *_SAVED, _CHECK)
+    return {f"{app_of(operator, version)}#{name}": value for name, value in zip(names, numbers, strict=True)}
 
 
 def _check_number(values: Sequence[int]) -> int:
@@ -117,13 +131,18 @@ def committed_of(handle: DeltaTable, operator: str, version: int) -> Committed |
     place = claim(handle, app)
     if place.step == 0:
         return None
-    log_sn, watermark, x, ordinal, check = (handle.transaction_version(f"{app}#{name}") or 0 for name in _NUMBERS)
-    if check and check != _check_number((place.step, place.attempt, log_sn, watermark, x, ordinal)):
+    carried = {name: handle.transaction_version(f"{app}#{name}") for name in (*_NUMBERS, *_SAVED, _CHECK)}
+    log_sn, watermark, x, ordinal = (carried[name] or 0 for name in _NUMBERS)
+    saved = [number for name in _SAVED if (number := carried[name]) is not None]
+    check = carried[_CHECK]
+    if check and check != _check_number((place.step, place.attempt, log_sn, watermark, x, ordinal, *saved)):
         raise CommitDamaged(
             f"{app}: the numbers in the commit of batch {place.step} do not fit their checksum: its file in the Delta log of "
             "complex_events was changed. Nothing was published. Restore the file, or detect into a new lake."
         )
-    return Committed(place.step, place.attempt, Instant(watermark, log_sn), Seed(x, ordinal))
+    named = Named(*saved) if saved else None
+    older = named if named and named.batch < place.step else None
+    return Committed(place.step, place.attempt, Instant(watermark, log_sn), Seed(x, ordinal), older)
 
 
 def open_outputs(lake: Lake, schema: pa.Schema) -> DeltaTable:

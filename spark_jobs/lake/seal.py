@@ -25,17 +25,23 @@ CHECKED: Final[_Checked] = {"page_checksum_verification": True}
 
 def seal(path: str) -> str:
     """Put the checksum into the name of a file that was just written; the new path."""
-    sealed = f"{path.removesuffix('.parquet')}.{_checksum(path)}.parquet"
-    os.rename(path, sealed)
-    return sealed
+    new = f"{path.removesuffix('.parquet')}.{_checksum(path)}.parquet"
+    os.rename(path, new)
+    return new
+
+
+def sealed(path: str) -> str | None:
+    """The checksum in the name of a file, if there is one."""
+    named = re.search(r"\.([0-9a-f]{8})\.parquet$", path)
+    return named[1] if named else None
 
 
 def broken(path: str) -> str | None:
     """What is wrong with a sealed file; None if nothing is, or if it has no seal."""
-    named = re.search(r"\.([0-9a-f]{8})\.parquet$", path)
+    named = sealed(path)
     if not Path(path).exists():
         return "it is gone"
-    if named and _checksum(path) != named[1]:
+    if named and _checksum(path) != named:
         return "its bytes do not fit the checksum in its name"
     return None
 

@@ -2,14 +2,14 @@
 
 More often costs saving, less often costs doing again what was not saved. A policy says where, in a stretch of events, states
 are to be saved; it sees counts and times it has measured, never the events. Others can be written: all that is asked of one
-is `places`.
+is `places`. Between batches, which end where they end, the question is whether a save is `due`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ class Since:
 
     events: int = 0
     speculative: int = 0
+
+    def and_then(self, events: int, speculative: int) -> Since:
+        return Since(self.events + events, self.speculative + speculative)
 
 
 class Policy(Protocol):
@@ -76,3 +79,36 @@ class Adaptive:
         if self.event_seconds <= 0:
             return EveryEvents(CAP).places(speculative, since)
         return EveryEvents(math.floor(self.save_seconds / self.event_seconds) + 1).places(speculative, since)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What an event and a save have taken lately; a new measurement counts as much as all before it."""
+
+    event_seconds: float = 0.0
+    save_seconds: float = 0.0
+
+    def processed(self, events: int, seconds: float) -> Pace:
+        return replace(self, event_seconds=_lately(self.event_seconds, seconds / max(1, events)))
+
+    def saved(self, seconds: float) -> Pace:
+        return replace(self, save_seconds=_lately(self.save_seconds, seconds))
+
+
+def _lately(before: float, now: float) -> float:
+    return (before + now) / 2 if before else now
+
+
+def policy_of(said: dict[str, Any]) -> Policy:
+    """The policy that a pipeline asks for, as tasks are told."""
+    match said["kind"]:
+        case "events":
+            return EveryEvents(said["n"])
+        case "speculative":
+            return EverySpeculative(said["n"])
+    return Adaptive(said["event_seconds"], said["save_seconds"])
+
+
+def due(policy: Policy, since: Since) -> bool:
+    """Would it save before the next event, whatever that is?"""
+    return bool(policy.places(np.zeros(1, np.bool_), since))

@@ -7,7 +7,7 @@ layout enters it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,6 +53,7 @@ class ShardSavepoint:
     kept: tuple[Kept, ...]
     floors: bytes = b""
     states: bytes = b""  # of events in order of time: where late ones can go back to
+    checkpoint: str = ""  # the file that holds the events needed again; the name says whether there is one, or only memory
 
     @property
     def bytes(self) -> int:
@@ -100,6 +101,10 @@ class Savepoint:
     def residuals(self) -> tuple[Residual, ...]:
         """What a recovery has to replay, input by input: above SN_trim, minus v_skip."""
         return tuple(self._residual(edge) for edge in range(len(self.edges)))
+
+    def of_shard(self, shard: int) -> Savepoint:
+        """What one shard alone needs again."""
+        return replace(self, shards=tuple(mine for mine in self.shards if mine.shard == shard))
 
     @property
     def replayed(self) -> int:

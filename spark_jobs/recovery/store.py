@@ -25,7 +25,7 @@ from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed
 from spark_jobs.errors import RepriseError
 from spark_jobs.lake.commit import add_file, renewed
-from spark_jobs.lake.outputs import Committed
+from spark_jobs.lake.outputs import Committed, Named
 from spark_jobs.lake.tables import Lake, file_names
 from spark_jobs.recovery.savepoint import Edge, Kept, Savepoint, ShardSavepoint
 
@@ -41,6 +41,7 @@ class Stored:
     """One savepoint as it was found: whole, or with shards missing. What is there has passed its checks."""
 
     savepoint: Savepoint
+    attempt: int
     shards: int
     missing: tuple[int, ...]
 
@@ -57,13 +58,18 @@ class Found:
     problems: list[str] = field(default_factory=list)
 
     def of(self, committed: Committed) -> Stored | None:
-        """The savepoint of a commit. Any attempt's will do that stands at the same place with the same numbers: a batch is a
-        pure function. One that is whole is preferred."""
+        """The savepoint of a commit's own batch. Any attempt's will do that stands at the same place with the same numbers: a
+        batch is a pure function. One that is whole is preferred."""
         same = [s for s in self.stored if _stands_at(s.savepoint, committed)]
         return max(same, key=lambda s: s.whole, default=None)
 
+    def named(self, name: Named) -> Stored | None:
+        """The one that a commit names; one that is not whole is as good as none."""
+        return next((s for s in self.stored if (s.savepoint.batch, s.attempt) == name and s.whole), None)
+
     def before(self, committed: Committed) -> list[Stored]:
-        return [s for s in self.stored if s.savepoint.batch < committed.batch]
+        """Those of earlier batches. Dead letters may be among them, and may stand further on than the commit."""
+        return [s for s in self.stored if s.savepoint.batch < committed.batch and s.savepoint.at <= committed.at]
 
 
 class Savepoints(Protocol):
@@ -124,7 +130,7 @@ def _find(lake: Lake, operator: str, version: int, batch: int | None) -> Found:
         else:
             groups[row["batch"], row["attempt"]].append(row)
     for (number, attempt), rows in sorted(groups.items(), reverse=True):
-        stored = _stored(rows)
+        stored = _stored(rows, attempt)
         found.stored.append(stored)
         if stored.missing:
             shards = ", ".join(map(str, stored.missing))
@@ -162,7 +168,7 @@ def _readable_rows(lake: Lake, prefix: str, problems: list[str]) -> Iterable[Row
         yield from rows
 
 
-def _stored(rows: list[Row]) -> Stored:
+def _stored(rows: list[Row], attempt: int) -> Stored:
     """Rows of one savepoint, put together; all shards' rows say the same of what they share."""
     first = rows[0]
     by_shard: dict[int, dict[str, Row]] = defaultdict(dict)
@@ -185,7 +191,7 @@ def _stored(rows: list[Row]) -> Stored:
         ordering=first["ordering"] or "",
     )
     missing = tuple(shard for shard in range(first["shards"]) if shard not in whole)
-    return Stored(savepoint, first["shards"], missing)
+    return Stored(savepoint, attempt, first["shards"], missing)
 
 
 def _input_order(inputs: dict[str, Row]) -> list[str]:
@@ -196,7 +202,9 @@ def _input_order(inputs: dict[str, Row]) -> list[str]:
 def _shard(inputs: dict[str, Row], names: list[str]) -> ShardSavepoint:
     rows = [inputs[name] for name in names]
     kept = tuple(Kept(row["trim_sn"], row["skip"], row["context"], row["places"]) for row in rows)
-    return ShardSavepoint(rows[0]["shard"], rows[0]["shards"], kept, rows[0]["floors"], rows[0]["states"] or b"")
+    first = rows[0]
+    states, checkpoint = first["states"] or b"", first["checkpoint"] or ""
+    return ShardSavepoint(first["shard"], first["shards"], kept, first["floors"], states, checkpoint)
 
 
 def _rows(savepoint: Savepoint, shard: ShardSavepoint, attempt: int) -> list[Row]:
@@ -228,6 +236,7 @@ def _rows(savepoint: Savepoint, shard: ShardSavepoint, attempt: int) -> list[Row
             "watermark": savepoint.at.ts,
             "ordering": savepoint.ordering or None,
             "states": (shard.states or None) if place == 0 else None,
+            "checkpoint": (shard.checkpoint or None) if place == 0 else None,
             "bytes": kept.bytes + len(floors) + (len(shard.states) if place == 0 else 0),
         }
         rows.append({**row, "checksum": checksum(row)})
@@ -242,7 +251,7 @@ def checksum(row: Row) -> int:
 
 
 def _added_later(name: str, row: Row) -> bool:
-    return name in ("ordering", "states") and row[name] is None
+    return name in ("ordering", "states", "checkpoint") and row[name] is None
 
 
 def _first_line(error: Exception) -> str:

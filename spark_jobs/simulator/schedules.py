@@ -16,6 +16,7 @@ from random import Random
 from spark_jobs.detect import Settings
 from spark_jobs.faults.phases import DETECT_PHASES
 from spark_jobs.lake.outputs import app_of
+from spark_jobs.pipeline import SaveSpec
 from spark_jobs.simulator.scenario import PIPELINES, Row, Scenario, scenario
 from spark_jobs.simulator.world import (
     ANSWERED,
@@ -75,6 +76,7 @@ def simulate(seed: int) -> Simulated:
     number = seed // _SEEDS_PER_LOG
     shared, own = Random(f"log {number}"), Random(f"schedule {seed}")  # noqa: S311 - repeats itself
     where = scenario(list(PIPELINES)[number % len(PIPELINES)], number)
+    policies = Random(f"policies {seed}")  # noqa: S311 - repeats itself
     chance = _Chance(own)
     world = World(where, chance, events=own.choice((where.events, where.events, own.randint(1, where.events))))
     if world.events < where.events:
@@ -83,7 +85,9 @@ def simulate(seed: int) -> Simulated:
     for attempt in range(1, own.randint(1, 3) + 1):
         chance.meet(attempt)
         settings = Settings(own.choice(sizes), own.choice(shards))
-        world.start(settings, own.choice((0, 0, 10, 40, 120)))
+        world.start(
+            settings, own.choice((0, 0, 10, 40, 120)), policies.choice((None, None, SaveSpec(events=12), SaveSpec(events=25)))
+        )
     if own.random() < 0.2:
         world.stage.plan(own.randint(10, 150), lambda: world.damage(own.randrange(100)))
     return _simulated(f"seed {seed}", world, settings)

@@ -18,8 +18,9 @@ from spark_jobs.detect import Settings, detect_versions
 from spark_jobs.errors import CommitStateUnknown, FencedAttempt
 from spark_jobs.graph import Graph
 from spark_jobs.lake.history import Attempt
-from spark_jobs.lake.outputs import committed_of
+from spark_jobs.lake.outputs import Named, committed_of
 from spark_jobs.lake.scan import EventLog
+from spark_jobs.pipeline import Recovery, SaveSpec
 from spark_jobs.recovery.savepoint import Savepoint
 from spark_jobs.recovery.store import Found, Savepoints, Stored
 from spark_jobs.runner import Runner, Task
@@ -86,6 +87,7 @@ class Published:
     app: str
     step: int
     attempt: int
+    savepoint: Named
 
 
 @dataclass
@@ -97,6 +99,7 @@ class World:
     stage: Stage = field(default_factory=Stage)
     events: int = 0  # of the log, so far
     savepoints: dict[tuple[str, int, int, int], Savepoint] = field(default_factory=dict)
+    saved: dict[tuple[str, int, int, int], Savepoint] = field(default_factory=dict)  # as they were before any damage
     written: dict[str, str] = field(default_factory=dict)  # the task's payload that each file name comes from
     published: list[Published] = field(default_factory=list)
     outcomes: dict[int, str] = field(default_factory=dict)
@@ -108,11 +111,11 @@ class World:
         self.events = self.events or self.scenario.events
         self.outputs = Table(self.scenario.pipeline.output_schema, self._committed)
 
-    def start(self, settings: Settings, ticks: int = 0) -> None:
+    def start(self, settings: Settings, ticks: int = 0, save: SaveSpec | None = None) -> None:
         """Plan another attempt."""
         number = len(self.outcomes) + 1
         self.outcomes[number] = "planned"
-        attempt = SimulatedAttempt(self, number, settings)
+        attempt = SimulatedAttempt(self, number, settings, save)
         self.stage.plan(ticks, attempt.fiber.resume)
 
     def anomaly(self, text: str) -> None:
@@ -148,15 +151,17 @@ class World:
                 self.anomaly(f"{app}: {name} went back from {was} to {now} in batch {step}, attempt {attempt}")
         operator, version = app.split("/")
         stands = committed_of(cast(DeltaTable, self.outputs.open()), operator, int(version))
-        mine = self.savepoints.get((operator, int(version), step, attempt))
-        if stands is None or mine is None or (mine.at, mine.seed) != (stands.at, stands.seed):
+        assert stands is not None
+        named = stands.savepoint or Named(step, attempt)
+        mine = self.saved.get((operator, int(version), *named))
+        if named.batch and (mine is None or (mine.batch == step and (mine.at, mine.seed) != (stands.at, stands.seed))):
             self.anomaly(f"{app}: batch {step} of attempt {attempt} has no savepoint that fits it")
-        self.published.append(Published(app, step, attempt))
+        self.published.append(Published(app, step, attempt, named))
 
 
 def _names(key: tuple[str, int, int, int], commit: Published) -> bool:
     operator, version, batch, _ = key
-    return (f"{operator}/{version}", batch) == (commit.app, commit.step)
+    return (f"{operator}/{version}", batch) == (commit.app, commit.savepoint.batch)
 
 
 def _fields(savepoint: Savepoint) -> dict[str, Any]:
@@ -167,9 +172,9 @@ def _fields(savepoint: Savepoint) -> dict[str, Any]:
 class SimulatedAttempt(Attempt):
     """One try: it strikes itself where the script says so."""
 
-    def __init__(self, world: World, number: int, settings: Settings) -> None:
+    def __init__(self, world: World, number: int, settings: Settings, save: SaveSpec | None) -> None:
         self.job, self.number, self.batch = "detect", number, 0
-        self.world, self.settings = world, settings
+        self.world, self.settings, self.recovery = world, settings, Recovery(save=save)
         self.fiber = Fiber(self._work)
 
     def for_tasks(self) -> dict[str, Any] | None:
@@ -217,7 +222,8 @@ class SimulatedAttempt(Attempt):
 
     def _work(self) -> None:
         world = self.world
-        graph = SimulatedGraph(world.scenario.pipeline, world.scenario.lake, self)
+        pipeline = world.scenario.pipeline.model_copy(update={"recovery": self.recovery})
+        graph = SimulatedGraph(pipeline, world.scenario.lake, self)
         try:
             detect_versions(graph, world.scenario.versions, SimulatedRunner(world), self, self.settings)
             outcome = DONE
@@ -276,19 +282,19 @@ class SimulatedSavepoints:
     def save(self, savepoint: Savepoint, attempt: int) -> None:
         self.attempt.moment(SAVEPOINT_SAVING)
         key = (savepoint.operator, savepoint.version, savepoint.batch, attempt)
-        self.attempt.world.savepoints[key] = savepoint
+        self.attempt.world.savepoints[key] = self.attempt.world.saved[key] = savepoint
 
     def find(self, operator: str, version: int, batch: int | None = None) -> Found:
         self.attempt.moment(SAVEPOINT_FINDING)
         kept = sorted(self.attempt.world.savepoints.items(), reverse=True)
-        mine = [s for (o, v, b, _), s in kept if (o, v) == (operator, version) and batch in (None, b)]
-        return Found([_stored(savepoint) for savepoint in mine])
+        mine = [(s, a) for (o, v, b, a), s in kept if (o, v) == (operator, version) and batch in (None, b)]
+        return Found([_stored(*found) for found in mine])
 
 
-def _stored(savepoint: Savepoint) -> Stored:
+def _stored(savepoint: Savepoint, attempt: int) -> Stored:
     shards = savepoint.shards[0].shards
     there = {shard.shard for shard in savepoint.shards}
-    return Stored(savepoint, shards, tuple(shard for shard in range(shards) if shard not in there))
+    return Stored(savepoint, attempt, shards, tuple(shard for shard in range(shards) if shard not in there))
 
 
 @dataclass(frozen=True)

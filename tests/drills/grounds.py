@@ -26,9 +26,9 @@ class Grounds:
     suite: Suite
 
 
-def new_ground(folder: Path, suite: Suite) -> Grounds:
+def new_ground(folder: Path, suite: Suite, recovery: str = "") -> Grounds:
     folder.mkdir(exist_ok=True)
-    (folder / "small.yaml").write_text(PIPELINE)
+    (folder / "small.yaml").write_text(PIPELINE + recovery)
     # Three hours and two sources, so that a partition can be missing between others.
     return Grounds(prepare(folder / "small.yaml", folder, Recipe(2_000, types=4, keys=5, rate=0.2)), suite)
 

@@ -23,6 +23,7 @@ from spark_jobs.verify.comparison import Comparison
 from spark_jobs.verify.verdict import Verdict
 from tests.conftest import PIPELINE, events_of, find, output, small_log, take_in
 from tests.faults.children import await_stop, detecting, kill_at, run_detection
+from tests.recovery.strategies import STRATEGIES, every_strategy
 
 BATCHES = 10
 BATCH_EVENTS = 200  # of 2,000 events
@@ -51,38 +52,56 @@ def undisturbed(ingested: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 
 @pytest.mark.parametrize("phase", DETECT_PHASES)
-# The batches in between are the simulator's.
-@pytest.mark.parametrize("batch", [1, BATCHES // 2, BATCHES])
+# The batches in between are the simulator's. Every strategy is killed at every phase, one of them in all batches.
+@pytest.mark.parametrize(
+    ("recovery", "batch"),
+    [
+        *(("savepoint", batch) for batch in (1, BATCHES // 2, BATCHES)),
+        ("savepoint, seldom", 3),
+        ("checkpoint", 3),
+        ("checkpoint, seldom", 5),
+    ],
+)
 def test_killed_here_the_output_equals_the_reference(
-    phase: str, batch: int, ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
+    phase: str, recovery: str, batch: int, ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
 ) -> None:
-    lake = drill_copy(ingested, tmp_path)
+    lake, pipeline = drill_copy(ingested, tmp_path), PIPELINE + STRATEGIES[recovery]
     FaultPlan(lake).arm(kill_at(phase, batch))
-    assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == -signal.SIGKILL
-    assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == 0
+    assert run_detection(pipeline, lake.root, BATCH_EVENTS) == -signal.SIGKILL
+    assert run_detection(pipeline, lake.root, BATCH_EVENTS) == 0
     assert output(lake) == undisturbed
     assert FaultPlan(lake).fired() == [kill_at(phase, batch)]
 
 
+@every_strategy
 def test_killed_once_in_every_batch_and_recovered_ten_times(
-    ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
+    recovery: str, ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
 ) -> None:
-    lake = drill_copy(ingested, tmp_path)
+    lake, pipeline = drill_copy(ingested, tmp_path), PIPELINE + recovery
     for batch in range(1, BATCHES + 1):
         FaultPlan(lake).arm(kill_at(DETECT_PHASES[batch % len(DETECT_PHASES)], batch))
-    codes = [run_detection(PIPELINE, lake.root, BATCH_EVENTS) for _ in range(BATCHES + 1)]
+    codes = [run_detection(pipeline, lake.root, BATCH_EVENTS) for _ in range(BATCHES + 1)]
     assert codes == [-signal.SIGKILL] * BATCHES + [0]
     assert output(lake) == undisturbed
 
 
-@pytest.mark.parametrize("phase", ["detect.started", "detect.written", "detect.saved"])
+@pytest.mark.parametrize(
+    ("phase", "recovery"),
+    [
+        ("detect.started", "savepoint"),
+        ("detect.written", "savepoint"),
+        ("detect.saved", "savepoint"),
+        ("detect.saved", "checkpoint"),
+        ("detect.saved", "checkpoint, seldom"),
+    ],
+)
 def test_a_zombie_that_wakes_after_its_retry_has_published_changes_nothing(
-    phase: str, ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
+    phase: str, recovery: str, ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
 ) -> None:
-    lake = drill_copy(ingested, tmp_path)
-    zombie = detecting(PIPELINE, lake.root, BATCH_EVENTS, stop_at=(phase, 4))
+    lake, pipeline = drill_copy(ingested, tmp_path), PIPELINE + STRATEGIES[recovery]
+    zombie = detecting(pipeline, lake.root, BATCH_EVENTS, stop_at=(phase, 4))
     await_stop(zombie.pid)
-    assert run_detection(PIPELINE, lake.root, BATCH_EVENTS) == 0
+    assert run_detection(pipeline, lake.root, BATCH_EVENTS) == 0
     assert output(lake) == undisturbed
     os.kill(zombie.pid, signal.SIGCONT)
     zombie.join(60)
@@ -91,15 +110,16 @@ def test_a_zombie_that_wakes_after_its_retry_has_published_changes_nothing(
     assert [row for row in read_history(lake) if row["kind"] == "fence"]
 
 
+@pytest.mark.parametrize("recovery", ["savepoint", "checkpoint, seldom"])
 def test_two_drivers_at_once_publish_every_batch_once(
-    ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
+    recovery: str, ingested: Path, undisturbed: list[dict[str, object]], tmp_path: Path
 ) -> None:
-    lake = drill_copy(ingested, tmp_path)
-    rivals = [detecting(PIPELINE, lake.root, 50) for _ in range(3)]
+    lake, pipeline = drill_copy(ingested, tmp_path), PIPELINE + STRATEGIES[recovery]
+    rivals = [detecting(pipeline, lake.root, 50) for _ in range(3)]
     for rival in rivals:
         rival.join(120)
     assert {rival.exitcode for rival in rivals} <= {0, FencedAttempt.exit_code}
-    assert run_detection(PIPELINE, lake.root, 50) == 0
+    assert run_detection(pipeline, lake.root, 50) == 0
     assert output(lake) == undisturbed
 
 
