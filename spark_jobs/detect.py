@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -67,6 +67,30 @@ class Detected:
 
 
 @dataclass(frozen=True)
+class Computed:
+    """A batch whose complex events lie in files that no table names: it can be published, or forgotten."""
+
+    before: Savepoint
+    after: Savepoint
+    reach: Reach
+    stamped: tuple[dict[str, Any], ...]
+    replayed: tuple[int, ...]  # by shard
+    began: float
+
+    @property
+    def batch(self) -> int:
+        return self.after.batch
+
+    @property
+    def matches(self) -> int:
+        return sum(result["rows"] for result in self.stamped)
+
+    @property
+    def events(self) -> int:
+        return self.reach.read - self.before.read
+
+
+@dataclass(frozen=True)
 class Settings:
     """How the work is cut; none of it may change the result."""
 
@@ -75,15 +99,27 @@ class Settings:
     skip: bool = True  # False: seed 000's base method, which replays everything above SN_trim
 
 
-def detect(pipeline: Pipeline, lake: Lake, runner: Runner, attempt: Attempt, settings: Settings) -> list[Detected]:
+class Run(Protocol):
+    def __call__(self, detection: Detection) -> Detected:
+        """Bring one operator version up to the end of what it reads."""
+
+
+def alone(detection: Detection) -> Detected:
+    """Compute and publish batch by batch."""
+    return detection.run()
+
+
+def detect(
+    pipeline: Pipeline, lake: Lake, runner: Runner, attempt: Attempt, settings: Settings, run: Run = alone
+) -> list[Detected]:
     """Bring every operator up to the end of the event log, each after those it reads."""
     graph = Graph(pipeline, lake)
     versions = resolve(lake, pipeline, graph.admit)
-    return detect_versions(graph, versions, runner, attempt, settings)
+    return detect_versions(graph, versions, runner, attempt, settings, run)
 
 
 def detect_versions(
-    graph: Graph, versions: dict[str, Version], runner: Runner, attempt: Attempt, settings: Settings
+    graph: Graph, versions: dict[str, Version], runner: Runner, attempt: Attempt, settings: Settings, run: Run = alone
 ) -> list[Detected]:
     scratch = graph.lake.scratch(f"detect-{attempt.number}")
     for version in versions.values():
@@ -93,7 +129,7 @@ def detect_versions(
             )
     try:
         kind = _kind(graph.pipeline)
-        return [kind(graph, versions[name], runner, attempt, settings, scratch).run() for name in graph.pipeline.order]
+        return [run(kind(graph, versions[name], runner, attempt, settings, scratch)) for name in graph.pipeline.order]
     except FencedAttempt as error:
         attempt.record("fence", "complex_events", reason=str(error))
         raise
@@ -135,8 +171,7 @@ class Detection:
         self.filters_keys = self.shards > 1 and not self.by_windows and not (reads_log and self.operator.partition_by == "key")
 
     def run(self) -> Detected:
-        app = app_of(self.version.operator, self.version.number)
-        place: Claim = claim(self.graph.open_outputs(), app, self.graph.renewed, self.attempt.send)
+        place = self.claimed()
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
@@ -148,6 +183,10 @@ class Detection:
             savepoint = self._batch(place, savepoint, reach, done)
             reach = self._next(savepoint)
         return done
+
+    def claimed(self) -> Claim:
+        app = app_of(self.version.operator, self.version.number)
+        return claim(self.graph.open_outputs(), app, self.graph.renewed, self.attempt.send)
 
     def _next(self, savepoint: Savepoint) -> Reach | None:
         return self._reading(savepoint, lambda: self.feed.next(savepoint, self.settings.batch_events))
@@ -230,50 +269,60 @@ class Detection:
         return replace(following, batch=damage.committed.batch)
 
     def _batch(self, place: Claim, savepoint: Savepoint, reach: Reach, done: Detected) -> Savepoint:
+        computed = self.compute(savepoint, reach, done)
+        self.publish(place, computed, done)
+        return computed.after
+
+    def compute(self, savepoint: Savepoint, reach: Reach, done: Detected) -> Computed:
+        """All of a batch but what makes it happen."""
         batch = savepoint.batch + 1
         began = started = time.perf_counter()
         self._phase("detect.started", batch, start_sn=savepoint.at.sn, end_sn=reach.at.sn, carried=savepoint.replayed)
         shards = self._matched(savepoint, reach)
         self._spend(done, shards, time.perf_counter() - started)
-        self._phase("detect.matched", batch, replayed=[shard["replayed"] for shard in shards])
+        replayed = [shard["replayed"] for shard in shards]
+        self._phase("detect.matched", batch, replayed=replayed)
 
         started = time.perf_counter()
         stamps = self._stamps(savepoint, shards, reach)
         self._phase("detect.sequenced", batch)
         stamped = self._stamped(stamps)
-        matches = sum(result["rows"] for result in stamped)
         done.spent("stamp", time.perf_counter() - started)
 
-        started = time.perf_counter()
         self._phase("detect.written", batch)
         seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
         following = self._following(savepoint, seed, shards, reach, time.perf_counter() - began)
-        self.savepoints.save(following, self.attempt.number)
-        self._phase("detect.saved", batch, bytes=following.bytes)
+        for file in self.scratch.iterdir():
+            file.unlink()
+        return Computed(savepoint, following, reach, tuple(stamped), tuple(replayed), began)
+
+    def publish(self, place: Claim, computed: Computed, done: Detected) -> None:
+        """Make a batch happen: the savepoint first, then the one commit that counts."""
+        started, batch, savepoint = time.perf_counter(), computed.batch, computed.before
+        self.savepoints.save(computed.after, self.attempt.number)
+        self._phase("detect.saved", batch, bytes=computed.after.bytes)
         place.publish(
-            [self.graph.written(self.version, result["name"], result["rows"]) for result in stamped],
+            [self.graph.written(self.version, result["name"], result["rows"]) for result in computed.stamped],
             self.graph.pipeline.output_schema,
             self.attempt.number,
             complex_events.PARTITION_BY,
-            self._numbers(batch, reach, seed),
+            self._numbers(batch, computed.reach, computed.after.seed),
         )
         self._phase("detect.published", batch)
-        self._record("commit", "complex_events", batch, matches=matches, events=reach.read - savepoint.read)
+        self._record("commit", "complex_events", batch, matches=computed.matches, events=computed.events)
         self._phase("detect.finished", batch)
         done.spent("commit", time.perf_counter() - started)
 
-        for file in self.scratch.iterdir():
-            file.unlink()
         if not done.batches:
-            done.by_shard = [shard["replayed"] for shard in shards]
+            done.by_shard = list(computed.replayed)
             # Windows that overlap shards are read by both; what they share is replayed once.
             done.replayed = savepoint.replayed if self.by_windows else sum(done.by_shard)
-            done.first_batch = time.perf_counter() - began
+            done.first_batch = time.perf_counter() - computed.began
         done.batches += 1
-        done.events += reach.read - savepoint.read
-        done.matches += matches
-        self.attempt.say(f"{self.operator.name}: batch {batch}, log read up to {reach.at.sn:,}, {done.matches:,} matches")
-        return following
+        done.events += computed.events
+        done.matches += computed.matches
+        reached = f"log read up to {computed.reach.at.sn:,}, {done.matches:,} matches"
+        self.attempt.say(f"{self.operator.name}: batch {batch}, {reached}")
 
     def _numbers(self, batch: int, reach: Reach, seed: Seed) -> dict[str, int]:
         """What the commit carries."""
