@@ -175,20 +175,21 @@ class Detection:
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
-        reach = self._next(savepoint)
+        reach = self.next(savepoint)
         if reach is not None:
-            self._tell_replay(savepoint)
+            self.tell_replay(savepoint)
             self.runner.ready()  # start-up is no part of a batch
         while reach is not None:
             savepoint = self._batch(place, savepoint, reach, done)
-            reach = self._next(savepoint)
+            reach = self.next(savepoint)
         return done
 
     def claimed(self) -> Claim:
         app = app_of(self.version.operator, self.version.number)
         return claim(self.graph.open_outputs(), app, self.graph.renewed, self.attempt.send)
 
-    def _next(self, savepoint: Savepoint) -> Reach | None:
+    def next(self, savepoint: Savepoint) -> Reach | None:
+        """How far the batch after a savepoint goes; None if there is nothing new."""
         return self._reading(savepoint, lambda: self.feed.next(savepoint, self.settings.batch_events))
 
     def _reading(self, savepoint: Savepoint, read: Callable[[], Result]) -> Result:
@@ -200,7 +201,7 @@ class Detection:
             self.feed.check(savepoint)
             return read()
 
-    def _tell_replay(self, savepoint: Savepoint) -> None:
+    def tell_replay(self, savepoint: Savepoint) -> None:
         processed = {"events": savepoint.replayed, "processed": savepoint.read}
         self._record("replay", "residual", savepoint.batch, **processed)
         if savepoint.batch:

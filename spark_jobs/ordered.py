@@ -114,7 +114,7 @@ class OrderedDetection(Detection):
         following = self._following(damage.base, damage.committed.seed, results, reach, 0.0)
         return replace(following, batch=damage.committed.batch)
 
-    def _next(self, savepoint: Savepoint) -> OrderedReach | None:
+    def next(self, savepoint: Savepoint) -> OrderedReach | None:
         return self._reading(savepoint, lambda: self._reach(savepoint))
 
     def _reach(self, savepoint: Savepoint, at: Instant | None = None) -> OrderedReach | None:

@@ -24,6 +24,8 @@ from spark_jobs.ordering.speculation import Speculation
 
 # The input of operators that read no other operator.
 EVENT_LOG = "event_log"
+# A Spark driver may be busy for some hundred milliseconds without being dead.
+DEFAULT_HEARTBEAT = "1 s"
 
 
 def _name(text: str) -> str:
@@ -199,6 +201,24 @@ class Ordering(_Strict):
         return Order(Slack(k=k, measured=self.clock is None or k > 0), Speculation(alpha))
 
 
+class Recovery(_Strict):
+    """How detection goes on after a failure. It leaves the output as it is, so it is no part of what an operator means."""
+
+    strategy: Literal["savepoint", "replication"] = "savepoint"
+    f: int | None = Field(default=None, ge=1, le=9)  # of f + 1 replicas so many may fail at the same time
+    heartbeat: Duration | None = None  # of replicas; output pauses for less than three of them when a leader is lost
+
+    @property
+    def replicas(self) -> int:
+        """1: detection works alone."""
+        return self.f + 1 if self.f else 1
+
+    @property
+    def period(self) -> float:
+        """Seconds between two heartbeats."""
+        return duration(self.heartbeat or DEFAULT_HEARTBEAT) / 1e6
+
+
 class Pipeline(_Strict):
     """A checked pipeline. Use `load_pipeline`; `Pipeline.model_validate_json` is for tasks."""
 
@@ -206,6 +226,7 @@ class Pipeline(_Strict):
     source: Source
     operators: dict[Name, OperatorSpec] = Field(min_length=1)
     ordering: Ordering | None = None
+    recovery: Recovery = Recovery()
     allow_faults_in_any_lake: bool = False  # otherwise drills break only lakes of their own
 
     @cached_property

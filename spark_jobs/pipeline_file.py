@@ -31,12 +31,15 @@ from spark_jobs.pipeline import (
     OperatorSpec,
     Ordering,
     Pipeline,
+    Recovery,
     Source,
     WindowSpec,
 )
 
 # Larger files than this are not pipelines; the bound keeps hostile YAML from exhausting memory.
 MAX_FILE_BYTES = 1_000_000
+# Garbage collection, a commit or a busy machine hold a process up for a tenth of a second now and then.
+SHORTEST_HEARTBEAT = 0.1
 Path_ = tuple[str, ...]
 
 
@@ -144,6 +147,8 @@ def _keys_at(path: Path_) -> list[str]:
             model = Pipeline
         case ("ordering",):
             model = Ordering
+        case ("recovery",):
+            model = Recovery
         case ("ordering", "checkpoint"):
             model = CheckpointSpec
         case ("source",):
@@ -176,7 +181,23 @@ def _meaning_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
                 here,
                 f"'{name}' is a column Reprise fills itself; choose another name with {{column: {name}, type: ..}}",
             ))
-    return problems or _graph_problems(pipeline) or _all_operator_problems(pipeline)
+    return problems or _recovery_problems(pipeline) or _graph_problems(pipeline) or _all_operator_problems(pipeline)
+
+
+def _recovery_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
+    recovery = pipeline.recovery
+    if recovery.strategy != "replication":
+        said = [key for key in ("f", "heartbeat") if getattr(recovery, key) is not None]
+        return [(("recovery", key), f"'{key}' belongs to 'strategy: replication'") for key in said]
+    if recovery.f is None:
+        return [(("recovery",), "replication needs 'f', the number of replicas that may fail at the same time, such as f: 2")]
+    if recovery.period < SHORTEST_HEARTBEAT:
+        here = ("recovery", "heartbeat")
+        return [(here, f"a heartbeat of less than {SHORTEST_HEARTBEAT:g} s takes every pause of a process for its end")]
+    if pipeline.ordering is not None:
+        why = "corrections are computed from what was published, so replicas could not compute ahead"
+        return [(("recovery", "strategy"), f"'replication' does not go together with 'ordering': {why}")]
+    return []
 
 
 def _graph_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:

@@ -213,6 +213,11 @@ class Replica:
         dropped = tuple(output for _, output in self._queues.pop(type_, ()))
         return [Prune(dropped)] if dropped else []
 
+    def leave(self) -> Beat:
+        """Its last heartbeat: the others need not wait to see that it leads no more, and know what was acknowledged."""
+        self.leading = False
+        return self._beat(self._ticked, election=True).beat
+
     # What it decides
 
     def _decide(self, now: float) -> list[Action]:
