@@ -47,6 +47,13 @@ ROOT = Path(__file__).resolve().parents[1]
         ("amount: double", "amount: 'decimal(40,2)'", 5, "not a decimal type"),
         ("name: small", "nam: small", 2, "unknown key 'nam'; did you mean 'name'?"),
         ("within: 5 min", "after_match: past last", 13, "did you mean 'past last row'?"),
+        ("name: small", "name: small\nrecovery: {strategy: replicated, f: 2}", 3, "'savepoint' or 'replication'"),
+        ("name: small", "name: small\nrecovery: {strategy: replication}", 3, "replication needs 'f'"),
+        ("name: small", "name: small\nrecovery: {f: 2}", 3, "belongs to 'strategy: replication'"),
+        ("name: small", "name: small\nrecovery: {strategy: replication, f: 0}", 3, "greater than or equal to 1"),
+        ("name: small", "name: small\nrecovery: {strategy: replication, f: 1, heartbeat: 1 ms}", 3, "every pause of a process"),
+        ("name: small", "name: small\nrecovery: {strategy: replication, f: 1, beat: 1 s}", 3, "unknown key 'beat'"),
+        ("name: small", "name: small\nordering: {}\nrecovery: {strategy: replication, f: 1}", 4, "together with 'ordering'"),
         ("within: 5 min", "window: {count: 5, slide: 1 min}", 13, "slides by a positive number of events"),
         ("within: 5 min", "window: {time: 5 min, slide: 3}", 13, "slides by a duration"),
         ("within: 5 min", "window: {count: 5, time: 1 h}", 13, "either {count"),
@@ -219,3 +226,10 @@ operators:
 def test_mistakes_of_yaml_are_said_in_words(text: str, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         parse_pipeline(text, "x.yaml")
+
+
+def test_how_detection_recovers_is_no_part_of_what_an_operator_means() -> None:
+    alone = parse_pipeline(PIPELINE, "small.yaml")
+    replicated = parse_pipeline(f"{PIPELINE}recovery: {{strategy: replication, f: 2, heartbeat: 250 ms}}\n", "small.yaml")
+    assert replicated.fingerprint("probing") == alone.fingerprint("probing")
+    assert (alone.recovery.replicas, replicated.recovery.replicas, replicated.recovery.period) == (1, 3, 0.25)

@@ -142,7 +142,8 @@ class Replica:
         self._said = Beat(number, 0, False, UNMEASURED)
         self._ticked = now
         self._next_beat = now
-        self._last_led, self._last_leaderless = now, now
+        self._last_led = now  # when a peer led
+        self._waits_since = now  # since when a peer leads, and this one does not
 
     # What it knows
 
@@ -224,8 +225,8 @@ class Replica:
         leaders = [peer.beat for peer in self._peers.values() if peer.leads and peer.beat is not None]
         if leaders:
             self._last_led = now
-        else:
-            self._last_leaderless = now
+        if self.leading or not leaders:
+            self._waits_since = now
         if self.leading:
             winner = self.group.elect([self._said, *leaders])
             return [] if winner == self.number else self._follow(winner, now)
@@ -251,8 +252,8 @@ class Replica:
 
     def _stalled(self, now: float) -> bool:
         """Something has waited too long for a leader that lives: it hangs, or is so much slower that this one should lead."""
-        waits_since = [max(queue[0][0], self._last_leaderless) for queue in self._queues.values() if queue]
-        return any(now - since > STALL * self.group.period for since in waits_since)
+        waits = [max(queue[0][0], self._waits_since) for queue in self._queues.values() if queue]
+        return any(now - since > STALL * self.group.period for since in waits)
 
     def _forgive(self, now: float) -> None:
         """Who was stopped itself has heard nobody meanwhile, and that says nothing about the others."""
@@ -260,7 +261,7 @@ class Replica:
         self._ticked = now
         if gap > self.group.period:
             self._last_led += gap
-            self._last_leaderless += gap
+            self._waits_since += gap
             for peer in self._peers.values():
                 peer.changed += gap
 
