@@ -51,7 +51,7 @@ class _Stream:
     detection: Detection
     place: Claim
     done: Detected
-    published: set[int] = field(default_factory=set)  # by this replica
+    published: set[str] = field(default_factory=set)  # the files that the table names because of this replica
     astray: bool = False  # what is held does not follow from what was published
 
     @property
@@ -82,7 +82,7 @@ class Outgoing:
         self._streams: dict[str, _Stream] = {}
         self._actions: deque[Action] = deque()
         self._changed = Condition()
-        self._ended = False
+        self._acting = self._ended = False
         self._error: BaseException | None = None
         self._thread = Thread(target=self._work, name="outgoing", daemon=True)
 
@@ -132,6 +132,8 @@ class Outgoing:
         detection = stream.detection
         with self._changed:
             self._add(self._replica.discard(stream.type))
+            # What is still to be published or removed could be what is computed next, under the same name.
+            self._await(lambda: not self._actions and not self._acting)
             stream.astray = False
             known = self._replica.acknowledged_of(stream.type)
         savepoint = detection.resumed(detection.graph.open_outputs()).savepoint
@@ -183,8 +185,7 @@ class Outgoing:
     def _work(self) -> None:
         try:
             while self._listen():
-                if self._actions:  # one at a time: heartbeats have to come in between, however much there is to publish
-                    self._do(self._actions.popleft())
+                self._act()
             self._heartbeats.send(self._replica.leave())
         except BaseException as error:  # whatever it is, the thread that computes ends with it
             with self._changed:
@@ -202,6 +203,17 @@ class Outgoing:
                         self._add(self._replica.heard(beat, now))
                 self._add(self._replica.tick(now))
             return not self._ended or bool(self._actions)
+
+    def _act(self) -> None:
+        """One thing at a time: heartbeats have to come in between, however much there is to publish."""
+        with self._changed:
+            if not self._actions:
+                return
+            action, self._acting = self._actions.popleft(), True
+        self._do(action)
+        with self._changed:
+            self._acting = False
+            self._changed.notify_all()
 
     def _do(self, action: Action) -> None:
         match action:
@@ -222,13 +234,15 @@ class Outgoing:
 
     def _publish(self, stream: _Stream, computed: Computed) -> None:
         """Make a batch happen, unless a peer has; look first, then compare and swap."""
+        if stream.astray:
+            return
         stream.look()
         if stream.place.step < computed.batch:
             if not self._follows(stream, computed):
                 return
             try:
                 stream.detection.publish(stream.place, computed, stream.done)
-                stream.published.add(computed.batch)
+                stream.published |= _names(computed)
             except FencedAttempt as error:
                 self._beaten(stream, computed, error)
         with self._changed:
@@ -237,9 +251,9 @@ class Outgoing:
     def _beaten(self, stream: _Stream, computed: Computed, error: FencedAttempt) -> None:
         """A peer was faster; or it has published the next batch already, before we could look whether ours stands."""
         stream.look()
-        operator, batch, ours = computed.after.operator, computed.batch, {result["name"] for result in computed.stamped}
+        operator, batch, ours = computed.after.operator, computed.batch, _names(computed)
         if ours & {Path(name).name for name in file_names(stream.place.handle)}:
-            stream.published.add(batch)
+            stream.published |= ours
             self._attempt.record("commit", "complex_events", batch, operator, matches=computed.matches, events=computed.events)
         else:
             self._attempt.record("fence", "complex_events", batch, operator, reason=str(error))
@@ -258,21 +272,23 @@ class Outgoing:
 
     def _prune(self, stream: _Stream, outputs: tuple[Output, ...]) -> None:
         """Remove the files of what peers have published, which no table will ever name."""
-        theirs = [output for output in outputs if output.number not in stream.published]
-        stream.published -= {output.number for output in outputs}
+        theirs = [output for output in outputs if not _names(output.content) & stream.published]
         if not theirs:
             return
         version, lake = stream.detection.version, stream.detection.lake
         folder = Path(lake.path("complex_events"), output_folder(version.operator, version.number))
         for output in theirs:
-            for result in output.content.stamped:
-                (folder / result["name"]).unlink(missing_ok=True)
-        last = theirs[-1].number
-        self._attempt.record("prune", "outgoing queue", last, version.operator, batches=len(theirs))
+            for name in _names(output.content):
+                (folder / name).unlink(missing_ok=True)
+        self._attempt.record("prune", "outgoing queue", theirs[-1].number, version.operator, batches=len(theirs))
 
     def _tell(self, kind: str, name: str, why: str) -> None:
         self._attempt.record(kind, name, why=why)
         self._attempt.say(f"{name}: {why}")
+
+
+def _names(computed: Computed) -> set[str]:
+    return {result["name"] for result in computed.stamped}
 
 
 def _same_place(savepoint: Savepoint, committed: Committed) -> bool:
