@@ -19,5 +19,6 @@ def _of(module: str) -> Callable[[str], list[Bar]]:
 
 
 BENCHES: dict[str, Callable[[str], list[Bar]]] = {
-    name: _of(name) for name in ("loop", "engine", "savepoints", "verification", "drills", "disorder", "recovery")
+    name: _of(name)
+    for name in ("loop", "engine", "savepoints", "recovery", "verification", "drills", "disorder", "replication")
 }

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +70,39 @@ class Detected:
 
 
 @dataclass(frozen=True)
+class Checkpoints:
+    """What the shards keep for a savepoint, besides it."""
+
+    bytes: int
+    seconds: float  # that it took
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A batch whose complex events lie in files that no table names: it can be published, or forgotten."""
+
+    before: Savepoint
+    after: Savepoint
+    reach: Reach
+    stamped: tuple[dict[str, Any], ...]
+    again: Remade  # what had to be read again for it
+    began: float
+    saves: Checkpoints | None  # None: no savepoint is due
+
+    @property
+    def batch(self) -> int:
+        return self.after.batch
+
+    @property
+    def matches(self) -> int:
+        return sum(result["rows"] for result in self.stamped)
+
+    @property
+    def events(self) -> int:
+        return self.reach.read - self.before.read
+
+
+@dataclass(frozen=True)
 class Settings:
     """How the work is cut; none of it may change the result."""
 
@@ -78,15 +111,27 @@ class Settings:
     skip: bool = True  # False: seed 000's base method, which replays everything above SN_trim
 
 
-def detect(pipeline: Pipeline, lake: Lake, runner: Runner, attempt: Attempt, settings: Settings) -> list[Detected]:
+class Run(Protocol):
+    def __call__(self, detection: Detection) -> Detected:
+        """Bring one operator version up to the end of what it reads."""
+
+
+def alone(detection: Detection) -> Detected:
+    """Compute and publish batch by batch."""
+    return detection.run()
+
+
+def detect(
+    pipeline: Pipeline, lake: Lake, runner: Runner, attempt: Attempt, settings: Settings, run: Run = alone
+) -> list[Detected]:
     """Bring every operator up to the end of the event log, each after those it reads."""
     graph = Graph(pipeline, lake)
     versions = resolve(lake, pipeline, graph.admit)
-    return detect_versions(graph, versions, runner, attempt, settings)
+    return detect_versions(graph, versions, runner, attempt, settings, run)
 
 
 def detect_versions(
-    graph: Graph, versions: dict[str, Version], runner: Runner, attempt: Attempt, settings: Settings
+    graph: Graph, versions: dict[str, Version], runner: Runner, attempt: Attempt, settings: Settings, run: Run = alone
 ) -> list[Detected]:
     scratch = graph.lake.scratch(f"detect-{attempt.number}")
     for version in versions.values():
@@ -96,7 +141,7 @@ def detect_versions(
             )
     try:
         kind = _kind(graph.pipeline)
-        return [kind(graph, versions[name], runner, attempt, settings, scratch).run() for name in graph.pipeline.order]
+        return [run(kind(graph, versions[name], runner, attempt, settings, scratch)) for name in graph.pipeline.order]
     except FencedAttempt as error:
         attempt.record("fence", "complex_events", reason=str(error))
         raise
@@ -149,21 +194,24 @@ class Detection:
             )
 
     def run(self) -> Detected:
-        app = app_of(self.version.operator, self.version.number)
-        place: Claim = claim(self.graph.open_outputs(), app, self.graph.renewed, self.attempt.send)
+        place = self.claimed()
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
         if resumed.gap is not None and resumed.remade is not None:
             self._count_replay(done, resumed.gap.base, savepoint.read, resumed.remade)
-        reach = self._next(savepoint)
+        reach = self.next(savepoint)
         if reach is not None:
-            self._tell_replay(savepoint)
+            self.tell_replay(savepoint)
             self.runner.ready()  # start-up is no part of a batch
         while reach is not None:
             savepoint = self._batch(place, savepoint, reach, done)
-            reach = self._next(savepoint)
+            reach = self.next(savepoint)
         return done
+
+    def claimed(self) -> Claim:
+        app = app_of(self.version.operator, self.version.number)
+        return claim(self.graph.open_outputs(), app, self.graph.renewed, self.attempt.send)
 
     def _count_replay(self, done: Detected, base: Savepoint, read: int, replay: Remade) -> None:
         """What it took to go on: from a savepoint, after so many events. What a gap took is needed again right after it, and
@@ -172,7 +220,8 @@ class Detection:
         # Windows that overlap shards are read by both; what they share is replayed once.
         done.replayed = base.replayed + read - base.read if self.by_windows else sum(replay.read)
 
-    def _next(self, savepoint: Savepoint) -> Reach | None:
+    def next(self, savepoint: Savepoint) -> Reach | None:
+        """How far the batch after a savepoint goes; None if there is nothing new."""
         return self._reading(savepoint, lambda: self.feed.next(savepoint, self.settings.batch_events))
 
     def _reading(self, savepoint: Savepoint, read: Callable[[], Result]) -> Result:
@@ -184,7 +233,7 @@ class Detection:
             self.feed.check(savepoint)
             return read()
 
-    def _tell_replay(self, savepoint: Savepoint) -> None:
+    def tell_replay(self, savepoint: Savepoint) -> None:
         processed = {"events": savepoint.replayed, "processed": savepoint.read}
         self._record("replay", "residual", savepoint.batch, **processed)
         if savepoint.batch:
@@ -263,6 +312,12 @@ class Detection:
         return Remade(replace(following, batch=gap.committed.batch), read, restored)
 
     def _batch(self, place: Claim, savepoint: Savepoint, reach: Reach, done: Detected) -> Savepoint:
+        computed = self.compute(savepoint, reach, done)
+        self.publish(place, computed, done)
+        return computed.after
+
+    def compute(self, savepoint: Savepoint, reach: Reach, done: Detected) -> Computed:
+        """All of a batch but what makes it happen."""
         batch = savepoint.batch + 1
         began = started = time.perf_counter()
         self._phase("detect.started", batch, start_sn=savepoint.at.sn, end_sn=reach.at.sn, carried=savepoint.replayed)
@@ -271,56 +326,61 @@ class Detection:
         shards = self._matched(savepoint, reach)
         seconds = time.perf_counter() - started
         self._spend(done, shards, seconds)
-        again = {"replayed": [shard["replayed"] for shard in shards]}
-        if self.keeps:
-            again["restored"] = [shard["restored"] for shard in shards]
-        self._phase("detect.matched", batch, **again)
+        replayed, restored = (tuple(shard.get(what, 0) for shard in shards) for what in ("replayed", "restored"))
+        self._phase("detect.matched", batch, replayed=replayed, **({"restored": restored} if self.keeps else {}))
 
         started = time.perf_counter()
         stamps = self._stamps(savepoint, shards, reach)
         self._phase("detect.sequenced", batch)
         stamped = self._stamped(stamps)
-        matches = sum(result["rows"] for result in stamped)
         done.spent("stamp", time.perf_counter() - started)
 
-        started = time.perf_counter()
         self._phase("detect.written", batch)
         seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
         following = self._following(savepoint, seed, shards, reach, time.perf_counter() - began)
-        if self.saves:
-            self._save(following, max(shard["seconds"].get("keep", 0.0) for shard in shards))
         self.since = Since() if self.saves else since
-        stored = {"bytes": following.bytes if self.saves else 0}
+        self.pace = self.pace.processed(reach.read - savepoint.read, seconds)
+        for file in self.scratch.iterdir():
+            file.unlink()
+        kept = Checkpoints(
+            sum(shard.get("kept_bytes", 0) for shard in shards), max(s["seconds"].get("keep", 0.0) for s in shards)
+        )
+        again = Remade(savepoint, replayed, sum(restored))
+        return Computed(savepoint, following, reach, tuple(stamped), again, began, kept if self.saves else None)
+
+    def publish(self, place: Claim, computed: Computed, done: Detected) -> None:
+        """Make a batch happen: the savepoint first, if there is to be one, then the one commit that counts."""
+        started, batch, savepoint = time.perf_counter(), computed.batch, computed.before
+        stored = {"bytes": 0}
+        if computed.saves is not None:
+            self._save(computed.after, computed.saves.seconds)
+            stored["bytes"] = computed.after.bytes
         if self.keeps:
-            stored["checkpoints"] = sum(shard["kept_bytes"] for shard in shards)
+            stored["checkpoints"] = computed.saves.bytes if computed.saves else 0
         self._phase("detect.saved", batch, **stored)
         place.publish(
-            [self.graph.written(self.version, result["name"], result["rows"]) for result in stamped],
+            [self.graph.written(self.version, result["name"], result["rows"]) for result in computed.stamped],
             self.graph.pipeline.output_schema,
             self.attempt.number,
             complex_events.PARTITION_BY,
-            self._numbers(batch, reach, seed),
+            self._numbers(batch, computed.reach, computed.after.seed),
         )
         self._phase("detect.published", batch)
-        self._record("commit", "complex_events", batch, matches=matches, events=reach.read - savepoint.read)
+        self._record("commit", "complex_events", batch, matches=computed.matches, events=computed.events)
         self._phase("detect.finished", batch)
         done.spent("commit", time.perf_counter() - started)
 
-        for file in self.scratch.iterdir():
-            file.unlink()
-        if self.saves:
+        if computed.saves is not None:
             sweep(self.checkpoints, batch, *self.counting)
         if not done.batches and not done.replayed:
-            replayed, restored = (tuple(shard.get(what, 0) for shard in shards) for what in ("replayed", "restored"))
-            self._count_replay(done, savepoint, savepoint.read, Remade(savepoint, replayed, sum(restored)))
+            self._count_replay(done, savepoint, savepoint.read, computed.again)
         if not done.batches:
-            done.first_batch = time.perf_counter() - began
-        self.pace = self.pace.processed(reach.read - savepoint.read, seconds)
+            done.first_batch = time.perf_counter() - computed.began
         done.batches += 1
-        done.events += reach.read - savepoint.read
-        done.matches += matches
-        self.attempt.say(f"{self.operator.name}: batch {batch}, log read up to {reach.at.sn:,}, {done.matches:,} matches")
-        return following
+        done.events += computed.events
+        done.matches += computed.matches
+        reached = f"log read up to {computed.reach.at.sn:,}, {done.matches:,} matches"
+        self.attempt.say(f"{self.operator.name}: batch {batch}, {reached}")
 
     def _numbers(self, batch: int, reach: Reach, seed: Seed) -> dict[str, int]:
         """What the commit carries."""

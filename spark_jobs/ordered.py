@@ -96,7 +96,7 @@ class OrderedDetection(Detection):
         following = self._following(gap.base, gap.committed.seed, results, reach, 0.0)
         return Remade(replace(following, batch=gap.committed.batch), tuple(result["read"] for result in results))
 
-    def _next(self, savepoint: Savepoint) -> OrderedReach | None:
+    def next(self, savepoint: Savepoint) -> OrderedReach | None:
         return self._reading(savepoint, lambda: self._reach(savepoint))
 
     def _reach(self, savepoint: Savepoint, at: Instant | None = None) -> OrderedReach | None:

@@ -24,6 +24,8 @@ from spark_jobs.ordering.speculation import Speculation
 
 # The input of operators that read no other operator.
 EVENT_LOG = "event_log"
+# A Spark driver may be busy for some hundred milliseconds without being dead.
+DEFAULT_HEARTBEAT = "1 s"
 
 
 def _name(text: str) -> str:
@@ -219,8 +221,20 @@ class Ordering(_Strict):
 class Recovery(_Strict):
     """How detection comes back after a failure, and how often it prepares for one. Nothing of it shows in the output."""
 
-    strategy: Literal["savepoint", "checkpoint"] = "savepoint"
+    strategy: Literal["savepoint", "checkpoint", "replication"] = "savepoint"
     save: Save | None = None  # when to write a savepoint; otherwise before every commit
+    f: int | None = Field(default=None, ge=1, le=9)  # of f + 1 replicas so many may fail at the same time
+    heartbeat: Duration | None = None  # of replicas; output pauses for less than three of them when a leader is lost
+
+    @property
+    def replicas(self) -> int:
+        """1: detection works alone."""
+        return self.f + 1 if self.f else 1
+
+    @property
+    def period(self) -> float:
+        """Seconds between two heartbeats."""
+        return duration(self.heartbeat or DEFAULT_HEARTBEAT) / 1e6
 
 
 class Pipeline(_Strict):

@@ -38,6 +38,8 @@ from spark_jobs.pipeline import (
 
 # Larger files than this are not pipelines; the bound keeps hostile YAML from exhausting memory.
 MAX_FILE_BYTES = 1_000_000
+# Garbage collection, a commit or a busy machine hold a process up for a tenth of a second now and then.
+SHORTEST_HEARTBEAT = 0.1
 Path_ = tuple[str, ...]
 
 
@@ -183,7 +185,7 @@ def _meaning_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
 
 
 def _recovery_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
-    """What cannot be had of recovery where events are, or are not, put in order."""
+    """What cannot be had of recovery where events are, or are not, put in order, and what goes with one strategy only."""
     problems: list[tuple[Path_, str]] = []
     save = pipeline.recovery.save
     if save is not None and save.speculative and pipeline.ordering is None:
@@ -192,7 +194,30 @@ def _recovery_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
     if pipeline.recovery.strategy == "checkpoint" and pipeline.ordering is not None:
         message = "with 'ordering' savepoints hold the states of all shards already; leave 'strategy' out, 'save' works with it"
         problems.append((("recovery", "strategy"), message))
-    return problems
+    return problems or _replication_problems(pipeline)
+
+
+def _replication_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
+    recovery = pipeline.recovery
+    if recovery.strategy != "replication":
+        said = [key for key in ("f", "heartbeat") if getattr(recovery, key) is not None]
+        return [(("recovery", key), f"'{key}' belongs to 'strategy: replication'") for key in said]
+    if recovery.f is None:
+        return [(("recovery",), "replication needs 'f', the number of replicas that may fail at the same time, such as f: 2")]
+    if recovery.save is not None:
+        return [
+            (
+                ("recovery", "save"),
+                "with 'replication' whoever publishes a batch saves it, so that others can join; leave it out",
+            )
+        ]
+    if recovery.period < SHORTEST_HEARTBEAT:
+        here = ("recovery", "heartbeat")
+        return [(here, f"a heartbeat of less than {SHORTEST_HEARTBEAT:g} s takes every pause of a process for its end")]
+    if pipeline.ordering is not None:
+        why = "corrections are computed from what was published, so replicas could not compute ahead"
+        return [(("recovery", "strategy"), f"'replication' does not go together with 'ordering': {why}")]
+    return []
 
 
 def _graph_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:

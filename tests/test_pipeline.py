@@ -47,6 +47,13 @@ ROOT = Path(__file__).resolve().parents[1]
         ("amount: double", "amount: 'decimal(40,2)'", 5, "not a decimal type"),
         ("name: small", "nam: small", 2, "unknown key 'nam'; did you mean 'name'?"),
         ("within: 5 min", "after_match: past last", 13, "did you mean 'past last row'?"),
+        ("name: small", "name: small\nrecovery: {strategy: replicated, f: 2}", 3, "'savepoint', 'checkpoint' or 'replication'"),
+        ("name: small", "name: small\nrecovery: {strategy: replication}", 3, "replication needs 'f'"),
+        ("name: small", "name: small\nrecovery: {f: 2}", 3, "belongs to 'strategy: replication'"),
+        ("name: small", "name: small\nrecovery: {strategy: replication, f: 0}", 3, "greater than or equal to 1"),
+        ("name: small", "name: small\nrecovery: {strategy: replication, f: 1, heartbeat: 1 ms}", 3, "every pause of a process"),
+        ("name: small", "name: small\nrecovery: {strategy: replication, f: 1, beat: 1 s}", 3, "unknown key 'beat'"),
+        ("name: small", "name: small\nordering: {}\nrecovery: {strategy: replication, f: 1}", 4, "together with 'ordering'"),
         ("within: 5 min", "window: {count: 5, slide: 1 min}", 13, "slides by a positive number of events"),
         ("within: 5 min", "window: {time: 5 min, slide: 3}", 13, "slides by a duration"),
         ("within: 5 min", "window: {count: 5, time: 1 h}", 13, "either {count"),
@@ -73,7 +80,12 @@ ROOT = Path(__file__).resolve().parents[1]
         ("amount > 5", "amount BETWEEN SYMMETRIC 9 AND 5", 12, "SYMMETRIC is not allowed"),
         ("within: 5 min", "from: nowhere", 13, "no input 'nowhere'; known here: event_log, probing"),
         ("within: 5 min", "partition_by: type", 13, "given twice"),
-        ("name: small", "name: small\nrecovery: {strategy: checkpoints}", 3, "Input should be 'savepoint' or 'checkpoint'"),
+        (
+            "name: small",
+            "name: small\nrecovery: {strategy: checkpoints}",
+            3,
+            "Input should be 'savepoint', 'checkpoint' or 'replication'",
+        ),
         ("name: small", "name: small\nrecovery: {stratgy: checkpoint}", 3, "did you mean 'strategy'?"),
         ("name: small", "name: small\nrecovery: {save: {event: 5}}", 3, "did you mean 'events'?"),
         ("name: small", "name: small\nrecovery: {save: {events: 0}}", 3, "greater than or equal to 1"),
@@ -234,3 +246,10 @@ def test_how_to_recover_is_no_part_of_what_an_operator_means() -> None:
     kept = parse_pipeline(PIPELINE + "recovery: {strategy: checkpoint, save: adaptive}\n", "mine.yaml")
     assert kept.fingerprint("probing") == plain.fingerprint("probing")
     assert Pipeline.model_validate_json(kept.model_dump_json(by_alias=True)).recovery == kept.recovery
+
+
+def test_how_detection_recovers_is_no_part_of_what_an_operator_means() -> None:
+    alone = parse_pipeline(PIPELINE, "small.yaml")
+    replicated = parse_pipeline(f"{PIPELINE}recovery: {{strategy: replication, f: 2, heartbeat: 250 ms}}\n", "small.yaml")
+    assert replicated.fingerprint("probing") == alone.fingerprint("probing")
+    assert (alone.recovery.replicas, replicated.recovery.replicas, replicated.recovery.period) == (1, 3, 0.25)

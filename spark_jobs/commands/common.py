@@ -24,6 +24,7 @@ LakeDir = Annotated[Path, typer.Option("--lake", help="The folder of Delta table
 LandingDir = Annotated[Path, typer.Option("--landing", help="The folder of landing files, in hive partitions. Never changed.")]
 Master = Annotated[str, typer.Option(help="Spark master URL, or 'inline' to run without Spark (tiny logs, tests).")]
 BatchEvents = Annotated[int, typer.Option("--batch-events", min=1, help="Events per micro-batch.")]
+Replica = Annotated[int | None, typer.Option(hidden=True, min=0, help="Be this replica of a group; for who starts groups.")]
 Shards = Annotated[int, typer.Option(min=1, help="Parallel tasks per micro-batch. Does not change the result.")]
 
 LOCAL = "local[2]"
@@ -40,7 +41,7 @@ class Job:
 
 
 @contextmanager
-def open_job(pipeline: Path, lake: Path, master: str, name: str) -> Iterator[Job]:
+def open_job(pipeline: Path, lake: Path, master: str, name: str, replica: int | None = None) -> Iterator[Job]:
     """Load the pipeline, begin an attempt, start Spark in the background; record how it ended."""
     from spark_jobs.lake.history import Attempt
     from spark_jobs.lake.tables import Lake
@@ -48,11 +49,12 @@ def open_job(pipeline: Path, lake: Path, master: str, name: str) -> Iterator[Job
     from spark_jobs.runner import open_runner
 
     loaded, target = load_pipeline(pipeline), Lake(lake)
-    attempt = Attempt(target, name, say)
+    announce = say if replica is None else lambda line: say(f"replica {replica}: {line}")
+    attempt = Attempt(target, name, announce, replica)
     attempt.start_clocks()
     ended = "error"
     try:
-        with open_runner(master, target, name) as runner:
+        with open_runner(master, target, name if replica is None else f"{name}-{replica}") as runner:
             yield Job(loaded, target, runner, attempt)
         ended = "done"
     except BaseException as error:

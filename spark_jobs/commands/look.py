@@ -87,9 +87,7 @@ def explain(
 
 
 def bench(
-    name: Annotated[
-        str, typer.Argument(help="Which bars to measure: loop, engine, savepoints, recovery, verification, drills or disorder.")
-    ],
+    name: Annotated[str, typer.Argument(help="Which bars to measure, such as loop, engine, savepoints or replication.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per bar.")] = False,
     master: Master = LOCAL,
 ) -> None:

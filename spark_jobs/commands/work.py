@@ -15,6 +15,7 @@ from spark_jobs.commands.common import (
     LandingDir,
     Master,
     PipelineFile,
+    Replica,
     Shards,
     existing,
     open_job,
@@ -74,10 +75,14 @@ def detect(
     batch_events: BatchEvents = 1_000_000,
     shards: Shards = 2,
     master: Master = LOCAL,
+    replica: Replica = None,
 ) -> None:
     """Find the patterns in what the event log has, from the last savepoint on."""
-    with open_job(pipeline, existing(lake), master, "detect") as job:
-        _detect(job, batch_events, shards)
+    if replica is None and _replicas(pipeline) > 1:
+        _detect_replicated(pipeline, existing(lake), batch_events, shards, master)
+        return
+    with open_job(pipeline, existing(lake), master, "detect", replica) as job:
+        _detect(job, batch_events, shards, replica)
 
 
 def recover(
@@ -124,9 +129,13 @@ def run(
     master: Master = LOCAL,
 ) -> None:
     """Ingest and detect in one go."""
-    with open_job(pipeline, lake, master, "run") as job:
+    replicated = _replicas(pipeline) > 1
+    with open_job(pipeline, lake, master, "ingest" if replicated else "run") as job:
         _ingest(job, landing)
-        _detect(job, batch_events, shards)
+        if not replicated:
+            _detect(job, batch_events, shards)
+    if replicated:
+        _detect_replicated(pipeline, lake, batch_events, shards, master)
 
 
 def _ingest(job: Job, landing: Path) -> None:
@@ -148,10 +157,38 @@ def _ingest(job: Job, landing: Path) -> None:
     )
 
 
-def _detect(job: Job, batch_events: int, shards: int) -> None:
+def _detect(job: Job, batch_events: int, shards: int, replica: int | None = None) -> None:
     from spark_jobs.detect import Settings, detect
 
-    tell_detected(detect(job.pipeline, job.lake, job.runner, job.attempt, Settings(batch_events, shards)))
+    settings = Settings(batch_events, shards)
+    if replica is None:
+        tell_detected(detect(job.pipeline, job.lake, job.runner, job.attempt, settings))
+        return
+    from spark_jobs.replication.outgoing import Outgoing
+    from spark_jobs.replication.protocol import Group
+
+    recovery = job.pipeline.recovery
+    if replica >= recovery.replicas:
+        raise RepriseError(f"there is no replica {replica}: the pipeline file says that there are {recovery.replicas}")
+    with Outgoing(replica, Group(recovery.replicas, recovery.period), job.pipeline.name, job.lake, job.attempt) as outgoing:
+        done = detect(job.pipeline, job.lake, job.runner, job.attempt, settings, outgoing.run)
+    published = ", ".join(f"{d.batches} batches of {d.operator}" for d in done)
+    job.attempt.say(f"all is published, by this replica: {published}")
+
+
+def _replicas(pipeline: Path) -> int:
+    from spark_jobs.pipeline_file import load_pipeline
+
+    return load_pipeline(pipeline).recovery.replicas
+
+
+def _detect_replicated(pipeline: Path, lake: Path, batch_events: int, shards: int, master: str) -> None:
+    from spark_jobs.replication.processes import run_replicas
+
+    words = ["detect", str(pipeline.resolve()), "--lake", str(lake.resolve()), "--master", master]
+    words += ["--batch-events", str(batch_events), "--shards", str(shards)]
+    if code := run_replicas(words, _replicas(pipeline), say):
+        raise typer.Exit(code)
 
 
 def _replayed(done: Detected) -> list[object]:

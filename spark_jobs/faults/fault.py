@@ -17,15 +17,17 @@ MAX_SECONDS = 60.0
 
 _TEXT = re.compile(
     r"(?P<kind>\w+)"
-    r"(?::(?:(?P<seconds>\d+(?:\.\d+)?)s|(?P<partition>\d+)|(?P<phase>[a-z.]+)@(?P<batch>\w*)(?::(?P<operator>[^/*]*))?))?"
-    r"(?:/(?P<shard>\w+))?(?:\*(?P<times>\w+))?"
+    r"(?::(?:(?P<seconds>\d+(?:\.\d+)?)s|(?P<partition>\d+)|(?P<phase>[a-z.]+)@(?P<batch>\w*)(?::(?P<operator>[^/*#]*))?))?"
+    r"(?:/(?P<shard>\w+))?(?:#(?P<replica>\w+))?(?:\*(?P<times>\w+))?"
 )
-FORM = "KIND:PHASE@BATCH[:OPERATOR][/SHARD][*TIMES]"
+FORM = "KIND:PHASE@BATCH[:OPERATOR][/SHARD][#REPLICA][*TIMES]"
 
 
 @dataclass(frozen=True)
 class Fault:
     """Strike when `phase` of `batch` is reached, by `operator` or any, in `shard` or any; or `after` seconds; or the input.
+
+    Where detection is replicated, one replica or whichever comes first.
 
     For ingest, batch is the ingest's number; for the input, it is the partition's.
     """
@@ -35,6 +37,7 @@ class Fault:
     batch: int = 1
     operator: str | None = None
     shard: int | None = None
+    replica: int | None = None
     after: float | None = None
     times: int = 1
 
@@ -46,7 +49,8 @@ class Fault:
         else:
             where = "" if self.kind in CATALOGUE and self.known.phases else f":{self.batch}"
         shard = f"/{self.shard}" if self.shard is not None else ""
-        return f"{self.kind}{where}{shard}" + (f"*{self.times}" if self.times > 1 else "")
+        replica = f"#{self.replica}" if self.replica is not None else ""
+        return f"{self.kind}{where}{shard}{replica}" + (f"*{self.times}" if self.times > 1 else "")
 
     @property
     def known(self) -> Kind:
@@ -77,6 +81,7 @@ def parse_fault(text: str) -> Fault:
         batch=_number(text, "batch", part["partition"] or part["batch"] if part["partition"] or part["phase"] else "1"),
         operator=part["operator"],
         shard=None if part["shard"] is None else _number(text, "shard", part["shard"], least=0),
+        replica=None if part["replica"] is None else _number(text, "replica", part["replica"], least=0),
         after=float(part["seconds"]) if part["seconds"] else None,
         times=_number(text, "number of times", part["times"] or "1"),
     )

@@ -33,6 +33,7 @@ class FaultEntry(_Strict):
     batch: int = Field(1, ge=1)
     operator: str | None = None
     shard: int | None = Field(None, ge=0)
+    replica: int | None = Field(None, ge=0)
     after: float | None = Field(None, ge=0)
     times: int = Field(1, ge=1)
 

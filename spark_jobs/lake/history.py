@@ -34,8 +34,10 @@ _LOOK_AGAIN_SECONDS = 0.1
 class Attempt:
     """One try of one job: its number, its journal, and the faults that may end it."""
 
-    def __init__(self, lake: Lake, job: str, announce: Callable[[str], None] = lambda line: None) -> None:
-        self.job = job
+    def __init__(
+        self, lake: Lake, job: str, announce: Callable[[str], None] = lambda line: None, replica: int | None = None
+    ) -> None:
+        self.job, self.replica = job, replica
         self.lake = lake
         self._announce = announce
         self._file: int = -1
@@ -48,7 +50,8 @@ class Attempt:
                 self._file = os.open(_journal(lake, self.number), os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY)
             except FileExistsError:
                 continue
-        self.record("attempt", job, pid=os.getpid())
+        which: dict[str, Any] = {} if replica is None else {"replica": replica}
+        self.record("attempt", job, pid=os.getpid(), **which)
         self._expect_faults()
 
     @classmethod
@@ -57,7 +60,7 @@ class Attempt:
         """The attempt of a driver, in one of its tasks."""
         attempt = cls.__new__(cls)
         attempt.job, attempt.number, attempt._announce = token["job"], token["attempt"], announce
-        attempt.lake = Lake(token["lake"])
+        attempt.lake, attempt.replica = Lake(token["lake"]), token["replica"]
         attempt._file = os.open(_journal(attempt.lake, attempt.number), os.O_APPEND | os.O_WRONLY)
         try:
             attempt._expect_faults()
@@ -69,7 +72,7 @@ class Attempt:
         """What a task needs to join; nothing where no fault waits for one."""
         if not any(fault.phase in TASK_PHASES for fault in self._waiting):
             return None
-        return {"lake": str(self.lake.root), "job": self.job, "attempt": self.number}
+        return {"lake": str(self.lake.root), "job": self.job, "attempt": self.number, "replica": self.replica}
 
     def phase(self, name: str, batch: int, operator: str | None = None, *, shard: int | None = None, **detail: Any) -> None:
         """A named moment of the protocol: recorded, and the place where an armed fault strikes."""
@@ -125,7 +128,7 @@ class Attempt:
 
     def _expect_faults(self) -> None:
         self._plan, self._scene = FaultPlan(self.lake), Scene(self.lake)
-        self._waiting = self._plan.waiting()
+        self._waiting = [fault for fault in self._plan.waiting() if fault.replica in (None, self.replica)]
 
     def start_clocks(self) -> None:
         """From now on, faults that wait for a time rather than for a phase come closer."""
