@@ -32,7 +32,7 @@ with DAG(
         "faults": Param(
             "kill_driver:detect.saved@3",
             type="string",
-            description="KIND:PHASE@BATCH[:OPERATOR][/SHARD][*TIMES] or KIND:SECONDSs, several with commas. "
+            description="KIND:PHASE@BATCH[:OPERATOR][/SHARD][#REPLICA][*TIMES] or KIND:SECONDSs, several with commas. "
             f"Kinds: {', '.join(CATALOGUE)}",
         ),
         "plan": Param("", type="string", description="A fault plan (YAML file) besides, or instead of, these faults"),

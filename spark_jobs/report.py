@@ -232,18 +232,21 @@ def _attempts(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 attempt["fault"] = place
             case "fence":
                 attempt["ended"] = "fenced"
-            case "end" if attempt["ended"] != "fenced":
+            case "end" if attempt["ended"] != "fenced" or row["name"] == "done":  # a replica that was beaten goes on
                 attempt["ended"] = row["name"]
     return list(attempts.values())
 
 
 def _with_recovery(fault: dict[str, Any], attempts: list[dict[str, Any]]) -> dict[str, Any]:
     """How long it took from the kill until the batch it interrupted was published."""
-    for attempt in attempts:
-        for commit in attempt["commits"]:
-            if commit["at"] > fault["at"] and (commit["batch"] or 0) >= (fault["batch"] or 0):
-                return {**fault, "recovered_after": commit["at"] - fault["at"], "by_attempt": attempt["number"]}
-    return {**fault, "recovered_after": None, "by_attempt": None}
+    since = [
+        (commit["at"] - fault["at"], attempt["number"])
+        for attempt in attempts
+        for commit in attempt["commits"]
+        if commit["at"] > fault["at"] and (commit["batch"] or 0) >= (fault["batch"] or 0)
+    ]
+    seconds, number = min(since, default=(None, None))
+    return {**fault, "recovered_after": seconds, "by_attempt": number}
 
 
 def _batches(

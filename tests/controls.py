@@ -35,6 +35,9 @@ from spark_jobs.recovery import savepoint as savepoints
 from spark_jobs.recovery.resume import Resumption
 from spark_jobs.recovery.savepoint import Kept, Savepoint
 from spark_jobs.recovery.sets import EMPTY
+from spark_jobs.replication import protocol
+from spark_jobs.replication.duplicates import DuplicateFilter
+from spark_jobs.replication.protocol import Replica
 from spark_jobs.verify import checkers, expectations
 from spark_jobs.verify.verdict import Finding, Verdict
 
@@ -406,6 +409,34 @@ def _(patch: pytest.MonkeyPatch) -> None:
 def _(patch: pytest.MonkeyPatch) -> None:
     for module in (detect, outputs):
         patch.setattr(module, "app_of", lambda operator, version: f"{operator}/1")
+
+
+# Replicas
+
+REPLICAS = "Whatever f replicas do, every output is received once and in order"
+
+
+@planted("let pass what comes twice", REPLICAS, "received once and in order", "replicas")
+def _(patch: pytest.MonkeyPatch) -> None:
+    passes = DuplicateFilter.passes
+    patch.setattr(DuplicateFilter, "passes", lambda self, type_, number: passes(self, type_, number) or True)
+
+
+@planted("prune what nobody has acknowledged", REPLICAS, "received once and in order", "replicas")
+def _(patch: pytest.MonkeyPatch) -> None:
+    computed = Replica.computed
+
+    def hasty(self: Replica, output: Any, now: float) -> Any:
+        actions = computed(self, output, now)
+        return [*actions, *self.acknowledge(output.type, output.number)] if self.leading else actions
+
+    patch.setattr(Replica, "computed", hasty)
+
+
+@planted("suspect nobody", "As long as one replica lives, all is received", "all is received", "replicas")
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(protocol, "PATIENCE", float("inf"))
+    patch.setattr(protocol, "STALL", float("inf"))
 
 
 # Verdicts

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +42,7 @@ from tests.cep.oracle import Case, Event, complex_events
 from tests.conftest import PIPELINE, events_of, find, output, take_in
 from tests.controls import CONTROLS, Control, table
 from tests.recovery.test_residual_law import CONSUMED_IN_ONE_WINDOW, SILENT_KEY
+from tests.replication.world import TYPES, World
 
 Planted = AbstractContextManager[None]
 GUARANTEES = Path(__file__).resolve().parents[1] / "GUARANTEES.md"
@@ -379,6 +381,34 @@ def refused(act: Callable[[], object]) -> bool:
     return False
 
 
+def replicas(log: Path, folder: Path, planted: Planted) -> set[str]:
+    """Schedules drawn from seeds: three replicas that are suspected, die and return, then a calm end."""
+    found: set[str] = set()
+    with planted:
+        for seed in range(30):
+            drawn, world = Random(seed), World(f=2, outputs=8)  # noqa: S311 - repeats itself
+            for _ in range(120):
+                number = drawn.randrange(3)
+                match drawn.randrange(12):
+                    case 0:
+                        world.crash(number)
+                    case 1:
+                        world.come_back(number)
+                    case 2 | 3 | 4:
+                        world.compute(number, drawn.choice(TYPES))
+                    case 5 | 6 | 7:
+                        world.tick(number, drawn.choice([0.1, 0.5, 1.0, 5.0]))
+                    case _:
+                        world.deliver(drawn.randrange(100))
+            world.calm()
+            for taken in world.receiver.taken.values():
+                if taken != list(range(1, len(taken) + 1)):
+                    found.add("received once and in order")
+                if not taken or max(taken) < world.outputs:
+                    found.add("all is received")
+    return found
+
+
 SCENARIOS: dict[str, Callable[[Path, Path, Planted], set[str]]] = {
     "schedules": schedules,
     "interrupted": interrupted,
@@ -390,6 +420,7 @@ SCENARIOS: dict[str, Callable[[Path, Path, Planted], set[str]]] = {
     "ingested twice": ingested_twice,
     "trimmed": trimmed,
     "upgraded": upgraded,
+    "replicas": replicas,
     "verdicts": verdicts,
 }
 

@@ -35,8 +35,8 @@ DrillMaster = Annotated[
     str, typer.Option(help="Spark master URL, 'cluster' for a master and two workers on loopback, or 'inline'.")
 ]
 _FAULT = (
-    "KIND:PHASE@BATCH\\[:OPERATOR]\\[/SHARD]\\[*TIMES], KIND:SECONDSs, or KIND:PARTITION for faults of the input; several with "
-    "commas or by repeating the option. [dim]\\[default: kill_driver:detect.saved@3][/dim]"
+    "KIND:PHASE@BATCH\\[:OPERATOR]\\[/SHARD]\\[#REPLICA]\\[*TIMES], KIND:SECONDSs, or KIND:PARTITION for faults of the input; "
+    "several with commas or by repeating the option. [dim]\\[default: kill_driver:detect.saved@3][/dim]"
 )
 DEFAULT_FAULT = "kill_driver:detect.saved@3"
 

@@ -53,7 +53,9 @@ def judge(
 def _noticed(lake: Lake, unseen: list[str]) -> Finding:
     """Some faults must leave a trace: of those that struck, which did not?"""
     history, plan = read_history(lake), FaultPlan(lake)
-    traces = _TRACES | (_TRACES_ALONE if len(plan.armed()) == 1 else {})
+    # Replicas that live hold what comes next: nobody has to read the savepoint of one that was killed, or to stop it.
+    alone = len(plan.armed()) == 1 and not _has("leader")(history, lake)
+    traces = _TRACES | (_TRACES_ALONE if alone else {})
     silent = [str(fault) for fault in plan.fired() if _leaves_a_trace(fault, traces) and not traces[fault.kind](history, lake)]
     examples = [{"fault": text} for text in silent] + [{"damaged file": name} for name in unseen]
     if not examples:

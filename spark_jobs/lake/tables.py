@@ -6,11 +6,12 @@ import os
 import shutil
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Field, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from spark_jobs.errors import RepriseError
@@ -47,7 +48,7 @@ class Lake:
         """
         if not self.has(table):
             Path(self.path(table)).mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(self.path(table), schema, mode="ignore", partition_by=list(partition_by))
+            _create(self.path(table), schema, partition_by)
         found = DeltaTable(self.path(table))
         if found.metadata().partition_columns != list(partition_by):
             raise RepriseError(
@@ -88,6 +89,13 @@ class Lake:
             files, format="parquet", schema=schema, partitioning=partitioning, partition_base_dir=self.path(table)
         )
         return dataset.to_table(columns=columns, filter=where)
+
+
+def _create(path: str, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Of several who find no table one creates it. With retries, a second one would lay it out anew over the first's rows."""
+    once = CommitProperties(max_commit_retries=0)
+    with suppress(CommitFailedError):
+        DeltaTable.create(path, schema, mode="ignore", partition_by=list(partition_by), commit_properties=once)
 
 
 def file_names(handle: DeltaTable) -> list[str]:

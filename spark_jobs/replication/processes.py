@@ -20,8 +20,8 @@ from spark_jobs.console import WITH_PARENT
 ROOT = Path(__file__).resolve().parents[2]
 # A replica that fails so often fails for a reason that will not go away.
 RETURNS = 3
-# Who was stopped, or waits for a beaten rival, may need a moment to see that all is published.
-GRACE_SECONDS = 10.0
+# Who was stopped, or hangs beside its own retry, may need a moment to see that all is published.
+GRACE_SECONDS = 30.0
 
 
 def run_replicas(arguments: Sequence[str], replicas: int, tell: Callable[[str], None]) -> int:

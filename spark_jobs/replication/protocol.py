@@ -228,8 +228,9 @@ class Replica:
         if self.leading or not leaders:
             self._waits_since = now
         if self.leading:
-            winner = self.group.elect([self._said, *leaders])
-            return [] if winner == self.number else self._follow(winner, now)
+            # Of several leaders the one with the lowest number stays: that does not change from one heartbeat to the next.
+            lowest = min((beat.replica for beat in leaders), default=self.number)
+            return self._follow(lowest, now) if lowest < self.number else []
         if leaders:
             return self._lead(now, "the leader does not publish") if self._stalled(now) else []
         if now - self._last_led > PATIENCE * self.group.period:

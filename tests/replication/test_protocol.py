@@ -175,17 +175,17 @@ def test_a_leader_that_falls_silent_is_replaced_within_three_heartbeats() -> Non
     raise AssertionError("nobody took over")
 
 
-def test_of_two_leaders_the_worse_one_steps_down() -> None:
-    better, worse = introduced(0), introduced(1)
-    for replica in (better, worse):
+def test_of_two_leaders_the_one_with_the_higher_number_steps_down() -> None:
+    lower, higher = introduced(0), introduced(1)
+    for replica in (lower, higher):
         for moment in range(1, 60):
             replica.tick(moment / 10)
         assert replica.leading, "alone as far as it knows"
-    said = {replica.number: replica._said for replica in (better, worse)}
-    back = better.heard(said[1], 6.0)
+    said = {replica.number: replica._said for replica in (lower, higher)}
+    back = lower.heard(said[1], 6.0)
     assert Trust(1) in back
-    assert Follow(0) in worse.heard(said[0], 6.0)
-    assert (better.leading, worse.leading) == (True, False)
+    assert Follow(0) in higher.heard(said[0], 6.0)
+    assert (lower.leading, higher.leading) == (True, False)
 
 
 def test_a_suspicion_that_was_wrong_makes_the_next_one_later() -> None:
