@@ -142,11 +142,12 @@ def test_the_number_of_shards_may_change_between_attempts(
     assert output(lake) == expected
 
 
+@pytest.mark.parametrize("recovery", ["savepoint", "checkpoint, seldom"])
 def test_spark_gives_the_same_complex_events(
-    graph: Pipeline, ingested: Path, tmp_path: Path, expected: list[dict[str, object]], spark: Runner
+    recovery: str, ingested: Path, tmp_path: Path, expected: list[dict[str, object]], spark: Runner
 ) -> None:
     lake = copy(ingested, tmp_path)
-    find(graph, lake, 700, 5, spark)
+    find(parse_pipeline(PIPELINE + WINDOWED + STRATEGIES[recovery], "graph.yaml"), lake, 700, 5, spark)
     assert output(lake) == expected
 
 

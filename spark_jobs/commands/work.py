@@ -192,7 +192,7 @@ def _detect_replicated(pipeline: Path, lake: Path, batch_events: int, shards: in
 
 
 def _replayed(done: Detected) -> list[object]:
-    if not done.batches:
+    if not done.batches and not done.replayed:
         return ["nothing", "nothing new to go on with"]
     return [done.replayed, ", ".join(f"{shard:,}" for shard in done.by_shard)]
 

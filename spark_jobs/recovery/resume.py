@@ -38,7 +38,9 @@ class Gap:
             return (f"{last}, replays {f'batches {first} to {batch}' if first < batch else f'batch {batch}'}",)
         shards = f"shard {', '.join(map(str, self.missing))} of {self.shards}" if self.sound else "all shards"
         begin = f"the savepoint of batch {self.base.batch}" if self.base.batch else "the beginning, as no savepoint is left"
-        return (*self.problems, f"the savepoint of batch {batch} is damaged; {shards} replayed from {begin}, output unchanged")
+        named = self.committed.savepoint
+        lost = named.batch if named and self.base.batch < named.batch else batch
+        return (*self.problems, f"the savepoint of batch {lost} is damaged; {shards} replayed from {begin}, output unchanged")
 
 
 @dataclass(frozen=True)

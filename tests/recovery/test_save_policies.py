@@ -178,7 +178,7 @@ def test_the_savepoint_that_is_named_may_be_damaged(seldom: Pipeline, ingested: 
     assert "made anew from the beginning" in plan.note
     told = said(seldom, lake)[1]
     assert "cannot be read" in told
-    assert "the beginning, as no savepoint is left" in told
+    assert "the savepoint of batch 4 is damaged; all shards replayed from the beginning, as no savepoint is left" in told
     assert output(lake) == output(whole)
 
 
