@@ -19,5 +19,5 @@ def _of(module: str) -> Callable[[str], list[Bar]]:
 
 
 BENCHES: dict[str, Callable[[str], list[Bar]]] = {
-    name: _of(name) for name in ("loop", "engine", "savepoints", "verification", "drills", "disorder")
+    name: _of(name) for name in ("loop", "engine", "savepoints", "verification", "drills", "disorder", "transactions")
 }

@@ -92,8 +92,8 @@ def detect_versions(
                 f"{version.operator}: version {version.number} is not the current one; 'reprise cut-over' makes it that"
             )
     try:
-        kind = _kind(graph.pipeline)
-        return [kind(graph, versions[name], runner, attempt, settings, scratch).run() for name in graph.pipeline.order]
+        kinds = {name: _kind(graph.pipeline, name) for name in graph.pipeline.order}
+        return [kind(graph, versions[name], runner, attempt, settings, scratch).run() for name, kind in kinds.items()]
     except FencedAttempt as error:
         attempt.record("fence", "complex_events", reason=str(error))
         raise
@@ -102,10 +102,15 @@ def detect_versions(
         fold(graph.lake)
 
 
-def _kind(pipeline: Pipeline) -> type[Detection]:
+def _kind(pipeline: Pipeline, name: str) -> type[Detection]:
+    # Both are Detections themselves.
+    if name in pipeline.stateful:
+        from spark_jobs.stateful import StatefulDetection
+
+        return StatefulDetection
     if pipeline.ordering is None:
         return Detection
-    from spark_jobs.ordered import OrderedDetection  # which is a Detection itself
+    from spark_jobs.ordered import OrderedDetection
 
     return OrderedDetection
 
@@ -202,6 +207,20 @@ class Detection:
 
     def _remade(self, damage: Damage) -> Savepoint:
         """Replay the missing shards up to the commit; their matches are published already and only counted."""
+        self._check_base(damage)
+        self.runner.ready()
+        reach = self.feed.until(damage.base, damage.committed.at)
+        payloads = self._payloads(damage.base, reach, damage.shards)
+        results = self.runner.run(match_task, [payloads[shard] for shard in damage.missing if shard < len(payloads)])
+        if not damage.sound:
+            self._check_found(damage, results)
+        remade = {result["shard"]: _kept(result) for result in results}
+        sound = {shard.shard: shard for shard in damage.sound}
+        shards = [shard for _, shard in sorted({**sound, **remade}.items())]
+        following = advance(self.operator, damage.base, damage.committed.seed, shards, reach.at, reach.read, reach.ends)
+        return replace(following, batch=damage.committed.batch)
+
+    def _check_base(self, damage: Damage) -> None:
         try:
             self.feed.check(damage.base)
         except TrimmedEventNeeded as error:
@@ -211,23 +230,16 @@ class Detection:
                 "stays; nothing was changed. Begin another version: reprise upgrade PIPELINE --lake LAKE "
                 f"--again {self.operator.name} --from SN"
             ) from error
-        self.runner.ready()
-        reach = self.feed.until(damage.base, damage.committed.at)
-        payloads = self._payloads(damage.base, reach, damage.shards)
-        results = self.runner.run(match_task, [payloads[shard] for shard in damage.missing if shard < len(payloads)])
-        if not damage.sound:
-            found = damage.base.seed.ordinal + sum(result["matches"] for result in results)
-            if found != damage.committed.seed.ordinal:
-                raise RepriseError(
-                    f"{self.operator.name}: replaying from batch {damage.base.batch} gives {found - 1:,} complex events, but "
-                    f"{damage.committed.seed.ordinal - 1:,} were published. The log or the output is damaged too; nothing was "
-                    "changed. Run 'reprise verify', and detect into a new lake."
-                )
-        remade = {result["shard"]: _kept(result) for result in results}
-        sound = {shard.shard: shard for shard in damage.sound}
-        shards = [shard for _, shard in sorted({**sound, **remade}.items())]
-        following = advance(self.operator, damage.base, damage.committed.seed, shards, reach.at, reach.read, reach.ends)
-        return replace(following, batch=damage.committed.batch)
+
+    def _check_found(self, damage: Damage, results: list[dict[str, Any]]) -> None:
+        """All that was published since the base has to be found again."""
+        found = damage.base.seed.ordinal + sum(result["matches"] for result in results)
+        if found != damage.committed.seed.ordinal:
+            raise RepriseError(
+                f"{self.operator.name}: replaying from batch {damage.base.batch} gives {found - 1:,} complex events, but "
+                f"{damage.committed.seed.ordinal - 1:,} were published. The log or the output is damaged too; nothing was "
+                "changed. Run 'reprise verify', and detect into a new lake."
+            )
 
     def _batch(self, place: Claim, savepoint: Savepoint, reach: Reach, done: Detected) -> Savepoint:
         batch = savepoint.batch + 1

@@ -118,10 +118,12 @@ def warm_up() -> None:
     from spark_jobs.lake.tables import Lake
     from spark_jobs.recovery import sets
     from spark_jobs.runner import make_class_archive
+    from spark_jobs.transactions import operators
     from spark_jobs.verify import records, reference
 
     matcher.warm_up()
     sets.warm_up()
+    operators.warm_up()
     reference.warm_up()
     records.warm_up()
     with tempfile.TemporaryDirectory() as folder:

@@ -17,6 +17,8 @@ from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.compiled import allocating, compiled
 from spark_jobs.transactions.state import HIGHEST, LOWEST, NO_CELLS, NO_KEYS, Effect, State, cells_of
 
+# What one event may move, and how many events are in a chunk: so no sum inside a chunk leaves 64 bits (state.py, LARGEST_CELL).
+LARGEST_AMOUNT, LARGEST_CHUNK = 10**12, 1_000_000
 # Rows of the sketch. Two items share their cells in all of them with probability width^-4.
 DEPTH = 4
 _FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)

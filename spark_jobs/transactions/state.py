@@ -19,7 +19,7 @@ from spark_jobs.errors import RepriseError
 
 # Nothing was learned: any value will do.
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
-# A cell may hold this much: a chunk of a million events that move 10^12 each still has room beyond it.
+# A cell may hold this much: the largest chunk of the largest amounts (operators.py) still has room beyond it.
 LARGEST_CELL = 4 * 10**18
 
 NO_CELLS: Int64s = np.empty(0, np.int64)
