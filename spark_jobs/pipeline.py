@@ -226,7 +226,7 @@ AnyOperator = Annotated[
     | Annotated[BalanceSpec, Tag("[balance]")],
     Discriminator(_kind_of),
 ]
-AGGREGATES = ("heavy_hitters", "balance")
+AGGREGATES = ["heavy_hitters", "balance"]
 
 
 class CheckpointSpec(_Strict):

@@ -330,7 +330,7 @@ def _stateful_problems(
 
 def _exact(type_: pa.DataType) -> bool:
     """Whole numbers, or decimals that are whole numbers of their smallest unit and fit into 64 bits."""
-    return pa.types.is_int64(type_) or (pa.types.is_decimal(type_) and type_.precision <= 18)
+    return bool(pa.types.is_int64(type_) or (pa.types.is_decimal(type_) and type_.precision <= 18))
 
 
 # How the messages of Operator.check() begin that are not about the pattern's text, and the key they are about.

@@ -26,8 +26,6 @@ from spark_jobs.pipeline import Pipeline
 from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.plan import recovery_plan
 from spark_jobs.runner import Runner
-from spark_jobs.transactions import rounds
-from spark_jobs.transactions.state import NO_CELLS, committed
 from spark_jobs.trim import trim
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
@@ -194,17 +192,6 @@ def test_verdicts_are_valid_and_go_on_over_a_trimmed_log(pipeline: Pipeline, lak
     find(pipeline, lake, 400)
     again = verify(pipeline, lake)
     assert {(v.verdict, v.mode, v.events) for v in again} == {(Verdict.VALID, "incremental", 2 * EVENTS)}
-
-
-def test_a_wrong_state_makes_the_verdict_invalid(pipeline: Pipeline, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A control: without looking for conflicts, chunks that ran ahead commit what they should not have."""
-    monkeypatch.setattr(
-        rounds, "committed", lambda state, effect: committed(state, effect._replace(read=NO_CELLS, low=NO_CELLS, high=NO_CELLS))
-    )
-    find(pipeline, lake, EVENTS)
-    found = {v.operator: v.verdict for v in verify(pipeline, lake)}
-    assert found["overdrawn"] is Verdict.INVALID
-    assert found["hitters"] is Verdict.INVALID
 
 
 def test_an_amount_that_cannot_be_added_exactly_is_a_sentence(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
