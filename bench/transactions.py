@@ -35,6 +35,7 @@ from spark_jobs.transactions.state import State
 OPENING, EVENTS, CORES, ROUNDS = 500_000, 8_000_000, 2, 3
 ACCOUNTS, BUCKETS = 100_000, 8
 KNOWN = 100  # items that come far more often than the others
+SHARED = 500  # one event of so many draws on the account that all draw on
 
 PIPELINE = """
 name: transactions
@@ -158,8 +159,8 @@ def _events(first: int, count: int, events: int) -> tuple[pa.Table, Any]:
     opens = sn <= ACCOUNTS
     account[opens] = sn[opens] - 1
     amount = np.where(opens, 10**9, random.integers(-100, 101, count))
-    # One account that is mostly empty: one event of 500 draws on it, or does so in four short stretches of the log.
-    shared = (random.integers(0, 500, count) == 0) & ~opens
+    # One account that is mostly empty is drawn on everywhere, or in four short stretches of the log.
+    shared = (random.integers(0, SHARED, count) == 0) & ~opens
     bursts = (sn % (events // 4)) - events // 8
     sometimes = (bursts >= 0) & (bursts < 1_000)
     drawn = random.integers(-200, 151, count)

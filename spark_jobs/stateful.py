@@ -7,7 +7,7 @@ the output as it is (transactions/rounds.py); nothing of it is published before 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from spark_jobs.cep.sequencer import Seed
@@ -51,7 +51,7 @@ class StatefulDetection(Detection):
         state = State.unpacked(stored[0]) if stored else self.stateful.beginning()
         chunks = Chunks(self.runner, self._chunk_payloads(savepoint, reach), f"{self.scratch}/{self.operator.name}")
         state, self.predictor, tally = transact(chunks, len(chunks.payloads), state, self.predictor)
-        self._record("transactions", "chunks", savepoint.batch + 1, chunks=tally.chunks, again=tally.again, rounds=tally.rounds)
+        self._record("transactions", "chunks", savepoint.batch + 1, **asdict(tally))
         return {**chunks.together(self.settings.shards), "states": base64.b64encode(state.packed()).decode()}
 
     def _chunk_payloads(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:

@@ -132,8 +132,7 @@ def test_batches_chunks_and_what_ran_ahead_never_show(
 def test_chunks_did_run_ahead_and_some_ran_again(pipeline: Pipeline, lake: Lake) -> None:
     find(pipeline, lake, 500)
     said = [row for row in read_history(lake) if row["kind"] == "transactions"]
-    assert sum(row["detail"]["again"] for row in said) > 0
-    assert sum(row["detail"]["chunks"] for row in said) > sum(row["detail"]["rounds"] for row in said)
+    assert 0 < sum(row["detail"]["again"] for row in said) < sum(row["detail"]["ahead"] for row in said)
 
 
 def test_spark_gives_the_same(pipeline: Pipeline, lake: Lake, expected: list[dict[str, Any]], spark: Runner) -> None:

@@ -7,7 +7,7 @@ the chunks one after the other, whatever ran ahead. What others can see of a chu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from spark_jobs.transactions.predictor import Predictor
@@ -34,12 +34,14 @@ class Tally:
     """What it took."""
 
     chunks: int = 0
-    again: int = 0  # of them, how many ran a second time
+    ahead: int = 0  # of them, how many ran before those before them were committed
+    again: int = 0  # of those, how many ran a second time
     rounds: int = 0
 
     @property
     def conflicts(self) -> float:
-        return self.again / self.chunks if self.chunks else 0.0
+        """The share of chunks in conflict, of those that could be."""
+        return self.again / self.ahead if self.ahead else 0.0
 
 
 def transact(executor: Executor[Result], chunks: int, state: State, predictor: Predictor) -> tuple[State, Predictor, Tally]:
@@ -59,6 +61,6 @@ def transact(executor: Executor[Result], chunks: int, state: State, predictor: P
             state = following
             executor.commit(chunk, result)
         predictor = predictor.after(len(mine), again)
-        tally = replace(tally, chunks=mine.stop, again=tally.again + again, rounds=tally.rounds + 1)
+        tally = Tally(mine.stop, tally.ahead + len(mine) - 1, tally.again + again, tally.rounds + 1)
         begin = mine.stop
     return state, predictor, tally
