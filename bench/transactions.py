@@ -102,7 +102,7 @@ def measured(name: str, log: list[LogFile], folder: Path, runner: Runner) -> Mea
     payloads = _payloads(name, log, [*range(OPENING, events, size), events])
     operator = parse_pipeline(PIPELINE, "bench").stateful[name]
     opening = Chunks(InlineRunner(), _payloads(name, log, [0, OPENING]), f"{folder}/{name}-opening")
-    state, _, _ = transact(opening, 1, operator.beginning(), Predictor.optimistic(1))
+    state, _, _ = transact(opening, 1, operator.beginning(), Predictor.beginning(1))
     ways = {"alone": (InlineRunner(), 1), "ahead": (runner, AHEAD_PER_CORE * CORES)}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     results = {}
@@ -110,7 +110,7 @@ def measured(name: str, log: list[LogFile], folder: Path, runner: Runner) -> Mea
         for way, (who, limit) in ways.items():
             chunks = Chunks(who, payloads, f"{folder}/{name}-{way}-{round_}")
             started = time.perf_counter()
-            after, _, tally = transact(chunks, len(payloads), state, Predictor.optimistic(limit))
+            after, _, tally = transact(chunks, len(payloads), state, Predictor.beginning(limit))
             seconds[way].append(time.perf_counter() - started)
             results[way] = _said(chunks, after)
     alone, ahead = (statistics.median(seconds[way]) for way in ways)

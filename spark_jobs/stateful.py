@@ -38,7 +38,7 @@ class StatefulDetection(Detection):
         self.by_windows, self.shards, self.filters_keys = False, 1, False
         self.stateful = self.graph.pipeline.stateful[self.operator.name]
         # What it has learned of conflicts is worth something in the next batch, and nothing depends on it.
-        self.predictor = Predictor.optimistic(AHEAD_PER_CORE * self.settings.shards)
+        self.predictor = Predictor.beginning(AHEAD_PER_CORE * self.settings.shards)
 
     def _matched(self, savepoint: Savepoint, reach: Reach) -> list[dict[str, Any]]:
         """What all chunks together have found, as one shard."""

@@ -22,8 +22,9 @@ class Predictor:
     patience: int = PATIENCE
 
     @classmethod
-    def optimistic(cls, limit: int) -> Predictor:
-        return cls(limit, limit)
+    def beginning(cls, limit: int) -> Predictor:
+        """Nothing is known of conflicts: half of what is possible, as the other half could be in vain."""
+        return cls(limit, -(-limit // 2))
 
     def after(self, ran: int, again: int) -> Predictor:
         """After a round of `ran` chunks, `again` of which had to run again. The first of a round cannot conflict."""

@@ -91,7 +91,7 @@ def test_the_result_is_the_sequential_one_whatever_ran_ahead(
 ) -> None:
     chunks = cut(events, sizes)
     executor = Shuffled(operator, chunks, data)
-    state, _, tally = transact(executor, len(chunks), operator.beginning(), Predictor.optimistic(limit))
+    state, _, tally = transact(executor, len(chunks), operator.beginning(), Predictor(limit, limit))
     assert executor.published == expected(operator, events)
     assert tally.chunks == len(chunks)
     at_once = committed(operator.beginning(), operator.run(chunked(events), operator.beginning()))
@@ -127,7 +127,7 @@ def test_a_crash_publishes_nothing_of_a_chunk_that_was_not_committed(
     chunks = cut(events, sizes)
     executor = Shuffled(operator, chunks, crash_at=crash_at)
     try:
-        transact(executor, len(chunks), operator.beginning(), Predictor.optimistic(limit))
+        transact(executor, len(chunks), operator.beginning(), Predictor(limit, limit))
     except KeyboardInterrupt:
         ends = np.cumsum([0, *(len(part) for part in chunks)])
         prefixes = [[place for place in expected(operator, events) if place < end] for end in ends]
@@ -147,26 +147,26 @@ def test_a_state_is_the_same_after_it_was_stored(operator: StatefulOperator, eve
 def test_money_that_an_earlier_chunk_has_taken_is_a_conflict() -> None:
     chunks = [[("a", 10)], [("a", -10)], [("a", -10)]]
     executor = Shuffled(Balance(), chunks)
-    _, _, tally = transact(executor, 3, State(np.array([10]), pa.array(["a"])), Predictor.optimistic(3))
+    _, _, tally = transact(executor, 3, State(np.array([10]), pa.array(["a"])), Predictor(3, 3))
     # The account has 10, then 20, 10 and 0: nobody is refused, and everybody learned only that 10 are there.
     assert (executor.published, tally.again) == ([], 0)
     executor = Shuffled(Balance(), chunks[1:])
-    _, _, tally = transact(executor, 2, State(np.array([10]), pa.array(["a"])), Predictor.optimistic(2))
+    _, _, tally = transact(executor, 2, State(np.array([10]), pa.array(["a"])), Predictor(2, 2))
     assert (executor.published, tally.again) == ([1], 1)
 
 
 def test_counting_is_no_conflict_but_reaching_the_threshold_is() -> None:
     far = Shuffled(HeavyHitters(100, DEPTH * 64), [[("a", 0)] * 5] * 4)
-    assert transact(far, 4, far.operator.beginning(), Predictor.optimistic(4))[2].again == 0
+    assert transact(far, 4, far.operator.beginning(), Predictor(4, 4))[2].again == 0
     near = Shuffled(HeavyHitters(8, DEPTH * 64), [[("a", 0)] * 5] * 4)
     # The second chunk reaches it; then the third and the fourth learn that it was reached before.
-    assert transact(near, 4, near.operator.beginning(), Predictor.optimistic(4))[2].again == 3
+    assert transact(near, 4, near.operator.beginning(), Predictor(4, 4))[2].again == 3
     assert near.published == [7]
 
 
 def test_accounts_that_come_up_in_two_chunks_at_once_are_one_account() -> None:
     executor = Shuffled(Balance(), [[("a", 3), ("b", 1)], [("c", 1), ("a", -3)], [("a", -1)]])
-    state, _, tally = transact(executor, 3, Balance().beginning(), Predictor.optimistic(3))
+    state, _, tally = transact(executor, 3, Balance().beginning(), Predictor(3, 3))
     assert dict(zip(state.keys.to_pylist(), state.cells.tolist(), strict=True)) == {"a": 0, "b": 1, "c": 1}
     assert (executor.published, tally.again) == ([4], 1)
 
