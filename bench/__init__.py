@@ -20,5 +20,15 @@ def _of(module: str) -> Callable[[str], list[Bar]]:
 
 BENCHES: dict[str, Callable[[str], list[Bar]]] = {
     name: _of(name)
-    for name in ("loop", "engine", "savepoints", "recovery", "verification", "drills", "disorder", "replication")
+    for name in (
+        "loop",
+        "engine",
+        "savepoints",
+        "recovery",
+        "verification",
+        "drills",
+        "disorder",
+        "replication",
+        "transactions",
+    )
 }

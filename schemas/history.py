@@ -12,7 +12,7 @@ SCHEMA = pa.schema([
     required("attempt", pa.int64()),
     pa.field("operator", pa.string()),
     pa.field("batch", pa.int64()),
-    required("kind", pa.string()),  # attempt, phase, replay, commit, fence, fault, end
+    required("kind", pa.string()),  # attempt, phase, replay, transactions, commit, fence, fault, end
     required("name", pa.string()),
     pa.field("detail", pa.string()),  # JSON
 ])

@@ -140,8 +140,8 @@ def detect_versions(
                 f"{version.operator}: version {version.number} is not the current one; 'reprise cut-over' makes it that"
             )
     try:
-        kind = _kind(graph.pipeline)
-        return [run(kind(graph, versions[name], runner, attempt, settings, scratch)) for name in graph.pipeline.order]
+        kinds = {name: _kind(graph.pipeline, name) for name in graph.pipeline.order}
+        return [run(kind(graph, versions[name], runner, attempt, settings, scratch)) for name, kind in kinds.items()]
     except FencedAttempt as error:
         attempt.record("fence", "complex_events", reason=str(error))
         raise
@@ -150,10 +150,15 @@ def detect_versions(
         fold(graph.lake)
 
 
-def _kind(pipeline: Pipeline) -> type[Detection]:
+def _kind(pipeline: Pipeline, name: str) -> type[Detection]:
+    # Both are Detections themselves.
+    if name in pipeline.stateful:
+        from spark_jobs.stateful import StatefulDetection
+
+        return StatefulDetection
     if pipeline.ordering is None:
         return Detection
-    from spark_jobs.ordered import OrderedDetection  # which is a Detection itself
+    from spark_jobs.ordered import OrderedDetection
 
     return OrderedDetection
 
@@ -282,6 +287,22 @@ class Detection:
 
     def _remade(self, gap: Gap) -> Remade:
         """Replay the missing shards up to the commit; their matches are published already and only counted."""
+        self._check_base(gap)
+        self.runner.ready()
+        reach = self.feed.until(gap.base, gap.committed.at)
+        payloads = self._payloads(gap.base, reach, gap.shards)
+        results = self.runner.run(match_task, [payloads[shard] for shard in gap.missing if shard < len(payloads)])
+        self._tell_lost(results, gap.committed.batch)
+        if not gap.sound:
+            self._check_found(gap, results)
+        remade = {result["shard"]: _kept(result) for result in results}
+        sound = {shard.shard: shard for shard in gap.sound}
+        shards = [shard for _, shard in sorted({**sound, **remade}.items())]
+        following = advance(self.operator, gap.base, gap.committed.seed, shards, reach.at, reach.read, reach.ends)
+        read, restored = tuple(result["read"] for result in results), sum(result["restored"] for result in results)
+        return Remade(replace(following, batch=gap.committed.batch), read, restored)
+
+    def _check_base(self, gap: Gap) -> None:
         try:
             self.feed.check(gap.base)
         except TrimmedEventNeeded as error:
@@ -291,25 +312,16 @@ class Detection:
                 "stays; nothing was changed. Begin another version: reprise upgrade PIPELINE --lake LAKE "
                 f"--again {self.operator.name} --from SN"
             ) from error
-        self.runner.ready()
-        reach = self.feed.until(gap.base, gap.committed.at)
-        payloads = self._payloads(gap.base, reach, gap.shards)
-        results = self.runner.run(match_task, [payloads[shard] for shard in gap.missing if shard < len(payloads)])
-        self._tell_lost(results, gap.committed.batch)
-        if not gap.sound:
-            found = gap.base.seed.ordinal + sum(result["matches"] for result in results)
-            if found != gap.committed.seed.ordinal:
-                raise RepriseError(
-                    f"{self.operator.name}: replaying from batch {gap.base.batch} gives {found - 1:,} complex events, but "
-                    f"{gap.committed.seed.ordinal - 1:,} were published. The log or the output is damaged too; nothing was "
-                    "changed. Run 'reprise verify', and detect into a new lake."
-                )
-        remade = {result["shard"]: _kept(result) for result in results}
-        sound = {shard.shard: shard for shard in gap.sound}
-        shards = [shard for _, shard in sorted({**sound, **remade}.items())]
-        following = advance(self.operator, gap.base, gap.committed.seed, shards, reach.at, reach.read, reach.ends)
-        read, restored = tuple(result["read"] for result in results), sum(result["restored"] for result in results)
-        return Remade(replace(following, batch=gap.committed.batch), read, restored)
+
+    def _check_found(self, gap: Gap, results: list[dict[str, Any]]) -> None:
+        """All that was published since the base has to be found again."""
+        found = gap.base.seed.ordinal + sum(result["matches"] for result in results)
+        if found != gap.committed.seed.ordinal:
+            raise RepriseError(
+                f"{self.operator.name}: replaying from batch {gap.base.batch} gives {found - 1:,} complex events, but "
+                f"{gap.committed.seed.ordinal - 1:,} were published. The log or the output is damaged too; nothing was "
+                "changed. Run 'reprise verify', and detect into a new lake."
+            )
 
     def _batch(self, place: Claim, savepoint: Savepoint, reach: Reach, done: Detected) -> Savepoint:
         computed = self.compute(savepoint, reach, done)

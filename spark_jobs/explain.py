@@ -20,6 +20,7 @@ from spark_jobs.cep.pattern import Connector
 from spark_jobs.cep.sql import split_match_recognize
 from spark_jobs.cep.units import UNITS
 from spark_jobs.errors import RepriseError
+from spark_jobs.transactions.operators import HeavyHitters, StatefulOperator
 
 WIDTH = 118
 # Nobody reads further; --json has all of them.
@@ -72,9 +73,10 @@ class Explanation:
 
     def as_text(self) -> str:
         lines = [f"{self.operator}: {self.pattern}", *_wrapped(", ".join(self.rules), "  ", "  ")]
-        steps = _count(len(self.states) - 1, "step")
-        lines += ["", f"Automaton: the start and {steps}; each with what may follow, in order of preference"]
-        lines += _automaton_lines(self.states)
+        if self.states:
+            steps = _count(len(self.states) - 1, "step")
+            lines += ["", f"Automaton: the start and {steps}; each with what may follow, in order of preference"]
+            lines += _automaton_lines(self.states)
         lines += ["", "Predicates"]
         lines += _predicate_lines(self.predicates)
         others = [column for column in self.columns if column not in ("sn", "stream_ts")]
@@ -104,6 +106,34 @@ def explain(operator: Operator, keys: str | None = None, upstream: Sequence[str]
         tuple(_matching(operator, keys, upstream)),
         tuple(_replay(operator)),
         tuple(_cautions(operator)),
+    )
+
+
+def explain_stateful(operator: Operator, stateful: StatefulOperator) -> Explanation:
+    """Explain an operator with shared state, which finds single events."""
+    match stateful:
+        case HeavyHitters(threshold, cells):
+            what = f"heavy hitters by {operator.partition_by}: who is first seen to have come {threshold:,} times"
+            held = f"two sketches of {cells:,} cells, whatever the number of keys"
+            learned = "who is below the threshold and who was found before"
+        case _:
+            what = f"balances by {operator.partition_by}: withdrawals that are not covered"
+            held = "one number for every key"
+            learned = "for whom the balance was enough, and for whom it was not"
+    return Explanation(
+        operator.name,
+        what,
+        ("one event each",),
+        (),
+        tuple(_predicates(operator)),
+        tuple(operator.columns),
+        (
+            "Chunks of a batch run side by side and commit in their order; the result is that of running one after the other.",
+            f"A chunk learns {learned}. If that is no longer so when it commits, it runs again; if many do, fewer run ahead.",
+            "A match is published with the batch of its event.",
+        ),
+        (f"None: the state is part of the savepoint, {held}.",),
+        (),
     )
 
 

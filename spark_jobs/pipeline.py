@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from schemas import complex_events, event_log
 from schemas.types import ATTRIBUTE_TYPES, TIMESTAMP, attribute_type
@@ -21,6 +22,7 @@ from spark_jobs.errors import suggest
 from spark_jobs.ordering.order import Order
 from spark_jobs.ordering.slack import Slack
 from spark_jobs.ordering.speculation import Speculation
+from spark_jobs.transactions.operators import DEPTH, Balance, HeavyHitters, StatefulOperator
 
 # The input of operators that read no other operator.
 EVENT_LOG = "event_log"
@@ -147,9 +149,19 @@ class LimitsSpec(_Strict):
     length: int = Field(default=Limits().length, ge=1, le=1_000_000_000)
 
 
-class OperatorSpec(_Strict):
+class _Reads(_Strict):
+    """What all operators have in common."""
+
     from_: Annotated[list[str], BeforeValidator(_one_or_more)] = Field([EVENT_LOG], alias="from", min_length=1)
     keep: bool = True  # false: its complex events only feed other operators, and may be trimmed once those have read them
+
+    @property
+    def inputs(self) -> list[str]:
+        """What it reads, in the order that decides ties."""
+        return self.from_
+
+
+class OperatorSpec(_Reads):
     partition_by: str | None = None
     window: WindowSpec | None = None
     pattern: str
@@ -163,10 +175,68 @@ class OperatorSpec(_Strict):
     measures: dict[str, str] = {}
     limits: LimitsSpec = LimitsSpec()
 
+
+# The one symbol of operators with shared state: an event that the state has decided on.
+EVENT = "E"
+
+
+class StatefulSpec(_Reads, ABC):
+    """An operator whose state all events share; what it finds are single events."""
+
+    partition_by: str  # of whom it counts or keeps
+    where: Annotated[str, BeforeValidator(_truth)] | None = None  # which events count; otherwise all
+    measures: dict[str, str] = {}
+
+    @abstractmethod
+    def operator(self) -> StatefulOperator:
+        """What it does to its state."""
+
     @property
-    def inputs(self) -> list[str]:
-        """What it reads, in the order that decides ties."""
-        return self.from_
+    def counts(self) -> str:
+        """The predicate of the events that reach the state."""
+        return self.where or "TRUE"
+
+
+class HeavyHittersSpec(StatefulSpec):
+    """Who has come `threshold` times, in bounded memory."""
+
+    aggregate: Literal["heavy_hitters"]
+    threshold: int = Field(ge=1, le=LARGEST_COUNT)
+    cells: int = Field(65_536, ge=DEPTH, le=2**24)  # of the sketch: more of them, fewer mistakes
+
+    def operator(self) -> HeavyHitters:
+        return HeavyHitters(self.threshold, self.cells)
+
+
+class BalanceSpec(StatefulSpec):
+    """Which withdrawals are not covered."""
+
+    aggregate: Literal["balance"]
+    amount: str  # paid in, or drawn out where it is negative
+
+    def operator(self) -> Balance:
+        return Balance()
+
+    @property
+    def counts(self) -> str:
+        """An event without an amount moves nothing."""
+        moved = f"{self.amount} IS NOT NULL"
+        return f"({self.where}) AND {moved}" if self.where else moved
+
+
+def _kind_of(spec: Any) -> str:
+    """Tags in brackets: they are no keys of the file, and are left out of the places of mistakes."""
+    kind = spec.get("aggregate") if isinstance(spec, dict) else getattr(spec, "aggregate", None)
+    return "[pattern]" if kind is None else f"[{kind}]"
+
+
+AnyOperator = Annotated[
+    Annotated[OperatorSpec, Tag("[pattern]")]
+    | Annotated[HeavyHittersSpec, Tag("[heavy_hitters]")]
+    | Annotated[BalanceSpec, Tag("[balance]")],
+    Discriminator(_kind_of),
+]
+AGGREGATES = ["heavy_hitters", "balance"]
 
 
 class SaveSpec(_Strict):
@@ -242,7 +312,7 @@ class Pipeline(_Strict):
 
     name: Name
     source: Source
-    operators: dict[Name, OperatorSpec] = Field(min_length=1)
+    operators: dict[Name, AnyOperator] = Field(min_length=1)
     ordering: Ordering | None = None
     recovery: Recovery = Recovery()
     allow_faults_in_any_lake: bool = False  # otherwise drills break only lakes of their own
@@ -266,6 +336,11 @@ class Pipeline(_Strict):
             built[name] = self._build(name, self.input_types(name, built))
         return built
 
+    @cached_property
+    def stateful(self) -> dict[str, StatefulOperator]:
+        """The operators with shared state."""
+        return {name: spec.operator() for name, spec in self.operators.items() if isinstance(spec, StatefulSpec)}
+
     @property
     def downstream(self) -> list[str]:
         """The operators that read others."""
@@ -274,7 +349,7 @@ class Pipeline(_Strict):
     @property
     def unkeyed(self) -> list[str]:
         """The operators that look at their stream as a whole."""
-        return [name for name, spec in self.operators.items() if spec.partition_by is None]
+        return [name for name, spec in self.operators.items() if spec.partition_by is None or name in self.stateful]
 
     def consumers(self, name: str) -> list[str]:
         """The operators that read an operator, or the log."""
@@ -315,6 +390,8 @@ class Pipeline(_Strict):
 
     def _build(self, name: str, types: Mapping[str, pa.DataType]) -> Operator:
         spec = self.operators[name]
+        if isinstance(spec, StatefulSpec):
+            return Operator(name, parse_pattern(EVENT), {EVENT: spec.counts}, types, spec.partition_by, measures=spec.measures)
         return Operator(
             name=name,
             pattern=parse_pattern(spec.pattern),

@@ -23,9 +23,13 @@ from spark_jobs.cep.pattern import Pattern, parse_pattern
 from spark_jobs.cep.terms import Terms
 from spark_jobs.errors import ExpressionError, PipelineError, suggest
 from spark_jobs.pipeline import (
+    AGGREGATES,
+    EVENT,
     EVENT_LOG,
     Attribute,
+    BalanceSpec,
     Columns,
+    HeavyHittersSpec,
     LimitsSpec,
     OperatorSpec,
     Ordering,
@@ -33,6 +37,7 @@ from spark_jobs.pipeline import (
     Recovery,
     SaveSpec,
     Source,
+    StatefulSpec,
     WindowSpec,
 )
 
@@ -119,7 +124,12 @@ def _schema_problems(error: ValidationError) -> list[tuple[Path_, str]]:
         path = tuple(str(part) for part in item["loc"] if _is_key(part))
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            message = f"unknown key '{path[-1]}'{suggest(path[-1], _keys_at(path[:-1]))}"
+            others = [key for key in _keys_at(path[:-1]) if key != path[-1]]  # an operator of another kind may have it
+            message = f"unknown key '{path[-1]}'{suggest(path[-1], others)}"
+        elif item["type"] == "union_tag_invalid":
+            path = (*path, "aggregate")
+            kind = str(item["input"]["aggregate"])
+            message = f"unknown aggregate '{kind}'{suggest(kind, AGGREGATES)}"
         elif item["type"] == "missing":
             message = f"'{path[-1]}' is missing"
             path = path[:-1]
@@ -137,7 +147,7 @@ def _schema_problems(error: ValidationError) -> list[tuple[Path_, str]]:
 
 def _is_key(part: Any) -> bool:
     """Pydantic adds the names of union members to a place; those are no keys of the file."""
-    return part != "[key]" and not (isinstance(part, str) and part in ("int", "str"))
+    return not (isinstance(part, str) and (part.startswith("[") or part in ("int", "str")))
 
 
 def _keys_at(path: Path_) -> list[str]:
@@ -162,7 +172,8 @@ def _keys_at(path: Path_) -> list[str]:
         case ("operators", _, "limits"):
             model = LimitsSpec
         case _:
-            model = OperatorSpec
+            kinds = (OperatorSpec, HeavyHittersSpec, BalanceSpec)
+            return list(dict.fromkeys(field.alias or name for kind in kinds for name, field in kind.model_fields.items()))
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
@@ -224,8 +235,13 @@ def _graph_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
     """Inputs that do not exist, are named twice, or lead back to their reader."""
     problems: list[tuple[Path_, str]] = []
     known = [EVENT_LOG, *pipeline.operators]
+    if pipeline.ordering is not None and pipeline.stateful:
+        here = ("operators", next(iter(pipeline.stateful)), "aggregate")
+        problems.append((here, "with 'ordering', operators are patterns: a shared state takes events as they come"))
     for name, spec in pipeline.operators.items():
         here = ("operators", name, "from")
+        if name in pipeline.stateful and spec.inputs != [EVENT_LOG]:
+            problems.append((here, "an operator with 'aggregate' reads the event log only"))
         problems += [(here, f"no input '{i}'{suggest(i, known)}") for i in spec.inputs if i not in known]
         problems += [(here, f"'{i}' is given twice") for i in sorted({i for i in spec.inputs if spec.inputs.count(i) > 1})]
         if name == EVENT_LOG:
@@ -277,12 +293,14 @@ def _input_problems(pipeline: Pipeline, name: str, built: Mapping[str, Operator]
 def _operator_problems(
     pipeline: Pipeline,
     name: str,
-    spec: OperatorSpec,
+    spec: OperatorSpec | StatefulSpec,
     types: Mapping[str, pa.DataType],
     measures: dict[str, tuple[str, pa.DataType]],
 ) -> list[tuple[Path_, str]]:
     here = ("operators", name)
     problems: list[tuple[Path_, str]] = []
+    if isinstance(spec, StatefulSpec):
+        return _stateful_problems(name, spec, types, measures)
     if spec.partition_by is not None and spec.partition_by not in types:
         problems.append((
             (*here, "partition_by"),
@@ -317,6 +335,43 @@ def _operator_problems(
             key = next((key for words, key in _CHECKED.items() if str(error).startswith(words)), "pattern")
             problems.append(((*here, key), _at_column(error) if key == "pattern" else str(error)))
     return problems
+
+
+def _stateful_problems(
+    name: str, spec: StatefulSpec, types: Mapping[str, pa.DataType], measures: dict[str, tuple[str, pa.DataType]]
+) -> list[tuple[Path_, str]]:
+    here = ("operators", name)
+    problems: list[tuple[Path_, str]] = []
+    columns = {"partition_by": spec.partition_by} | ({"amount": spec.amount} if isinstance(spec, BalanceSpec) else {})
+    for key, column in columns.items():
+        if column not in types:
+            problems.append(((*here, key), f"unknown column '{column}'{suggest(column, list(types))}"))
+    if not problems and not pa.types.is_string(types[spec.partition_by]):
+        problems.append(((*here, "partition_by"), f"'{spec.partition_by}' is {types[spec.partition_by]}; a text is needed"))
+    if not problems and isinstance(spec, BalanceSpec) and not _exact(types[spec.amount]):
+        problems.append((
+            (*here, "amount"),
+            f"'{spec.amount}' is {types[spec.amount]}, whose sums depend on the order of adding; declare it as int or "
+            "decimal(18,2)",
+        ))
+    try:
+        if spec.where is not None:
+            parse_predicate(spec.where, types)
+    except ExpressionError as error:
+        problems.append(((*here, "where"), _at_column(error)))
+    for word, text in spec.measures.items():
+        try:
+            type_ = Measures.parse({word: text}, (EVENT,), {}, types, False).types[word]
+        except ExpressionError as error:
+            problems.append(((*here, "measures", word), _at_column(error)))
+        else:
+            problems += _measure_problems(name, word, type_, measures)
+    return problems
+
+
+def _exact(type_: pa.DataType) -> bool:
+    """Whole numbers, or decimals that are whole numbers of their smallest unit and fit into 64 bits."""
+    return bool(pa.types.is_int64(type_) or (pa.types.is_decimal(type_) and type_.precision <= 18))
 
 
 # How the messages of Operator.check() begin that are not about the pattern's text, and the key they are about.

@@ -20,7 +20,7 @@ import pytest
 from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import DeltaError
 
-from spark_jobs import detect, feeds, ingest, staging, tasks, trim
+from spark_jobs import detect, feeds, ingest, staging, stateful, tasks, trim
 from spark_jobs.cep import sequencer
 from spark_jobs.cep.arrays import NO_FLOORS
 from spark_jobs.cep.order import Instant
@@ -38,6 +38,8 @@ from spark_jobs.recovery.sets import EMPTY
 from spark_jobs.replication import protocol
 from spark_jobs.replication.duplicates import DuplicateFilter
 from spark_jobs.replication.protocol import Replica
+from spark_jobs.transactions import rounds
+from spark_jobs.transactions.state import NO_CELLS, State, committed
 from spark_jobs.verify import checkers, expectations
 from spark_jobs.verify.verdict import Finding, Verdict
 
@@ -437,6 +439,27 @@ def _(patch: pytest.MonkeyPatch) -> None:
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(protocol, "PATIENCE", float("inf"))
     patch.setattr(protocol, "STALL", float("inf"))
+
+
+# Shared state
+
+SEQUENTIAL = "Whatever ran ahead, the result is that of running one after the other"
+
+
+@planted("commit a chunk whatever it has learned", SEQUENTIAL, "no false positives", "shared state")
+def _(patch: pytest.MonkeyPatch) -> None:
+    nothing = {"read": NO_CELLS, "low": NO_CELLS, "high": NO_CELLS}
+    patch.setattr(rounds, "committed", lambda state, effect: committed(state, effect._replace(**nothing)))
+
+
+@planted("begin each batch with an empty state", SEQUENTIAL, "no false negatives", "shared state")
+def _(patch: pytest.MonkeyPatch) -> None:
+    class Forgetful(State):
+        @classmethod
+        def unpacked(cls, data: bytes) -> State:
+            return State(np.zeros_like(State.unpacked(data).cells))
+
+    patch.setattr(stateful, "State", Forgetful)
 
 
 # Verdicts

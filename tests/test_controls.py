@@ -346,6 +346,18 @@ def upgraded(log: Path, folder: Path, planted: Planted) -> set[str]:
     return broken(changed, lake)
 
 
+def shared_state(log: Path, folder: Path, planted: Planted) -> set[str]:
+    """Chunks that meet in the same cells, batch after batch."""
+    text = (
+        PIPELINE.split("operators:")[0] + "operators:\n  busy: {aggregate: heavy_hitters, partition_by: key, threshold: 25}\n"
+    )
+    pipeline, lake = parse_pipeline(text, "small.yaml"), copy(log, folder)
+    with planted, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_jobs.stateful.SMALLEST_CHUNK", 10)
+        find(pipeline, lake, 250)
+    return broken(pipeline, lake)
+
+
 def verdicts(log: Path, folder: Path, planted: Planted) -> set[str]:
     """What must not pass: a checker that crashes, a fault that never struck, half a log, an empty suite, anybody's lake."""
 
@@ -421,6 +433,7 @@ SCENARIOS: dict[str, Callable[[Path, Path, Planted], set[str]]] = {
     "trimmed": trimmed,
     "upgraded": upgraded,
     "replicas": replicas,
+    "shared state": shared_state,
     "verdicts": verdicts,
 }
 

@@ -26,6 +26,7 @@ ALLOWED = {
     "spark_jobs/cep": {"spark_jobs.cep", "spark_jobs.errors"},
     "spark_jobs/faults": {"spark_jobs.faults", "spark_jobs.lake.tables", "spark_jobs.errors"},
     "spark_jobs/ordering": {"spark_jobs.ordering", "spark_jobs.cep", "spark_jobs.errors"},
+    "spark_jobs/transactions": {"spark_jobs.transactions", "spark_jobs.cep", "spark_jobs.errors"},
     "schemas": set(),
 }
 

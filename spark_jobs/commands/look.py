@@ -54,7 +54,7 @@ def explain(
     """Say what the engine will do: automaton, predicates, matching, what a replay needs, warnings. Runs nothing."""
     from spark_jobs.errors import suggest
     from spark_jobs.explain import explain as describe
-    from spark_jobs.explain import operator_of_sql
+    from spark_jobs.explain import explain_stateful, operator_of_sql
     from spark_jobs.picture import draw
     from spark_jobs.pipeline import EVENT_LOG, expression_types
     from spark_jobs.pipeline_file import load_pipeline
@@ -71,7 +71,12 @@ def explain(
         names = ", ".join(built.name for built, _ in chosen)
         raise RepriseError(f"a picture shows one operator; choose one of {names} with --operator")
     upstream = {name: [] if spec.inputs == [EVENT_LOG] else spec.inputs for name, spec in loaded.operators.items()}
-    found = [describe(built, keys or None, upstream.get(built.name, []) if sql is None else []) for built, keys in chosen]
+    found = [
+        explain_stateful(built, loaded.stateful[built.name])
+        if sql is None and built.name in loaded.stateful
+        else describe(built, keys or None, upstream.get(built.name, []) if sql is None else [])
+        for built, keys in chosen
+    ]
     if as_json:
         for explanation in found:
             sys.stdout.write(json.dumps(explanation.as_dict()) + "\n")
@@ -118,10 +123,12 @@ def warm_up() -> None:
     from spark_jobs.lake.tables import Lake
     from spark_jobs.recovery import sets
     from spark_jobs.runner import make_class_archive
+    from spark_jobs.transactions import operators
     from spark_jobs.verify import records, reference
 
     matcher.warm_up()
     sets.warm_up()
+    operators.warm_up()
     reference.warm_up()
     records.warm_up()
     with tempfile.TemporaryDirectory() as folder:

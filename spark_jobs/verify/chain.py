@@ -1,6 +1,6 @@
 """The reference run over a lake, link by link: each link is a stretch of the log, what was found in it, and what was kept.
 
-    _reference/<operator>-<what it means>/<after SN>-<end SN>/   link.json, part-*.parquet, kept-*.npz, kept-*.events
+    _reference/<operator>-<what it means>/<after SN>-<end SN>/   link.json, part-*.parquet, kept-*
 
 A first link begins where the operator version does. A later one goes on from what the reference itself kept at the end of
 another, with copies of the events that it still needs: so it depends neither on savepoints, which could then vouch for
@@ -43,6 +43,7 @@ from spark_jobs.streams import Part, as_events, merged, stored_columns_of
 from spark_jobs.tasks import pipeline_of, read_arrow, write_arrow
 from spark_jobs.verify.comparison import Piece
 from spark_jobs.verify.reference import NOTHING_KEPT, Kept, reference_run
+from spark_jobs.verify.stateful import stateful_run
 
 # Events that a task of the automaton walks at a time, and complex events that one numbers: some 200 MB each.
 STRETCH_EVENTS = 1_000_000
@@ -196,7 +197,7 @@ class Chain:
         self, name: str, base: Link | None, since: Instant, end_sn: int, scratch: Path, made: Path
     ) -> list[dict[str, Any]]:
         operator, inputs = self.pipeline.built[name], self.pipeline.operators[name].inputs
-        shards = self.pipeline.source.buckets if _by_bucket(operator, inputs) else 1
+        shards = self.pipeline.source.buckets if _by_bucket(operator, inputs) and name not in self.pipeline.stateful else 1
         text = self.pipeline.model_dump_json(by_alias=True)
         return [
             {
@@ -276,7 +277,10 @@ def walk_task(payload: dict[str, Any]) -> dict[str, Any]:
     of_log, ends = 0, [0]
     walk = _log_stretches if names == [EVENT_LOG] else _graph_stretch
     for known, events, ends, log_events in walk(payload, pipeline, operator):  # noqa: B007  # the last one's are reported
-        matches, kept = reference_run(operator, events, known, kept, names)
+        if operator.name in pipeline.stateful:
+            matches, kept = stateful_run(pipeline.operators[operator.name], operator, events, kept)
+        else:
+            matches, kept = reference_run(operator, events, known, kept, names)
         matches, path = in_order(matches), f"{payload['out']}-{len(outs)}"
         write_arrow(path, matches)
         outs.append({"path": path, "matches": matches.num_rows, "marks": marks(matches)})

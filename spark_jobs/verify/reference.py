@@ -45,20 +45,23 @@ class Kept(NamedTuple):
     runs: Runs | None = None  # of a plain sequence
     context: Int64s = NOTHING  # of everything else: what the matcher was told besides the events it held
     floors: Floors = NO_FLOORS
+    memory: pa.Table | None = None  # of an operator with shared state: names and numbers (stateful.py)
 
     def save(self, path: str) -> None:
         runs = self.runs or Runs(NOTHING, NOTHING, np.empty((0, 0), np.int64))
         np.savez(f"{path}.npz", y=runs.y, bound=runs.bound, sns=runs.sns, context=self.context, floors=np.stack(self.floors))
         if self.events is not None:
             write_arrow(f"{path}.events", self.events)
+        if self.memory is not None:
+            write_arrow(f"{path}.memory", self.memory)
 
     @classmethod
     def load(cls, path: str) -> Kept:
         with np.load(f"{path}.npz") as stored:
             runs = Runs(stored["y"], stored["bound"], stored["sns"])
             context, floors = stored["context"], Floors(*stored["floors"])
-        events = read_arrow(f"{path}.events") if Path(f"{path}.events").exists() else None
-        return cls(events, runs if runs.sns.size else None, context, floors)
+        events, memory = (read_arrow(f) if Path(f).exists() else None for f in (f"{path}.events", f"{path}.memory"))
+        return cls(events, runs if runs.sns.size else None, context, floors, memory)
 
 
 NOTHING_KEPT = Kept()
