@@ -257,7 +257,7 @@ class Detection:
             committed,
             lambda: self.graph.beginning(self.version, self.feed),
             self.shards,
-            not self.by_windows,
+            self._shards_alone,
             self._remade,
         )
         gap = found.gap
@@ -270,6 +270,11 @@ class Detection:
             self._save(found.savepoint)
         self.last = found.name or self.last
         return found
+
+    @property
+    def _shards_alone(self) -> bool:
+        """Can one shard be made anew without the others? Where they are sets of keys."""
+        return not self.by_windows
 
     def _tell_gap(self, gap: Gap) -> None:
         for line in gap.said:

@@ -25,7 +25,7 @@ from spark_jobs.corrections import corrections_table, listed
 from spark_jobs.errors import FencedAttempt, IngestRefused, RepriseError
 from spark_jobs.lake.commit import add_file, claim
 from spark_jobs.lake.history import Attempt, fold
-from spark_jobs.lake.scan import LAST_SN, STREAM_TS, EventLog, file_name, open_log
+from spark_jobs.lake.scan import LAST_SN, ORDERED_SN, STREAM_TS, EventLog, file_name, open_log
 from spark_jobs.lake.tables import Lake
 from spark_jobs.landing import FORMATS, LandingFile, find_files, missing_hours
 from spark_jobs.pipeline import Pipeline
@@ -134,6 +134,7 @@ class _Ingest:
             listed(number): self.attempt.number,
             STREAM_TS: _stream_ts(groups, taken.stream_ts),
             LAST_SN: log.last_sn + done.accepted,
+            ORDERED_SN: _ordered_sn(groups, log, taken.stream_ts),
             BUCKETS: self.source.buckets,
             NUMBERED: int(self.source.columns.source_seq is not None),
         }
@@ -443,6 +444,19 @@ def _place_of(file: str, digest: str) -> tuple[str, str, str]:
 def _stream_ts(groups: list[dict[str, Any]], before: int) -> int:
     """Where stream time stands after these groups."""
     return max([before, *(group["ts_max"] or 0 for group in groups)])
+
+
+def _ordered_sn(groups: list[dict[str, Any]], log: EventLog, stream_ts: int) -> int:
+    """Up to where the log is in order of time, group by group: of one in which something came late, nothing counts."""
+    if log.ordered_sn < log.last_sn:
+        return log.ordered_sn
+    ordered = log.last_sn
+    for group in groups:
+        if group["accepted"] and (group["late"] or group["ts_min"] < stream_ts):
+            return ordered
+        ordered += group["accepted"]
+        stream_ts = max(stream_ts, group["ts_max"] or 0)
+    return ordered
 
 
 def _whole_files(refused: list[Refused]) -> pa.Table:

@@ -29,7 +29,7 @@ from spark_jobs.ordered_tasks import order_task, retract_task
 from spark_jobs.ordering.names import numbers_in
 from spark_jobs.ordering.order import Mark, Order, finals_before, floor_of, too_late
 from spark_jobs.ordering.packed import packed, unpacked
-from spark_jobs.ordering.slack import BEFORE_ALL, Slack, by_stream_time, follow
+from spark_jobs.ordering.slack import BEFORE_ALL, NEVER, Slack, by_stream_time, follow
 from spark_jobs.ordering.speculation import adapted, busy_factor
 from spark_jobs.ordering.states import State, base_of
 from spark_jobs.pipeline import EVENT_LOG, Ordering
@@ -49,6 +49,7 @@ class OrderedReach(Reach):
     changed: TakenBack = TakenBack()  # noqa: RUF009  # frozen; of what was published before, only when and where
     late_from: tuple[tuple[int, int], ...] = ()  # by bucket: when the earliest event happened that comes or goes late
     too_late: tuple[int, ...] = ()  # SNs
+    in_order: bool = False  # the log itself is in order of time, so far
 
 
 class OrderedDetection(Detection):
@@ -59,7 +60,9 @@ class OrderedDetection(Detection):
         self.by_windows = False
         self.names = self.graph.pipeline.operators[self.operator.name].inputs
         self.by_bucket = self.names == [EVENT_LOG] and self.operator.partition_by == "key"
-        self.shards = self.settings.shards if self.operator.partition_by else 1
+        # Windows that count all events need to see all of them.
+        counts = self.operator.window.kind == "count"
+        self.shards = self.settings.shards if self.operator.partition_by and not counts else 1
         self.filters_keys = self.shards > 1 and not self.by_bucket
 
     @property
@@ -84,6 +87,11 @@ class OrderedDetection(Detection):
             self.shards = found.savepoint.shards[0].shards
         return found
 
+    @property
+    def _shards_alone(self) -> bool:
+        """What is known of time is the same for all of them, and made anew for all of them."""
+        return False
+
     def _remade(self, gap: Gap) -> Remade:
         """Go from an older savepoint to the commit again; what is found on the way was published."""
         self.feed.check(gap.base)
@@ -106,6 +114,8 @@ class OrderedDetection(Detection):
         head, nothing_new = order.marks[-1], ends == tuple(edge.end for edge in edges)
         if nothing_new and not self._outputs:
             return None
+        if self._in_order(ends[0]):
+            return self._reach_in_order(order, ends[0])
         starts = [min(floor, edge.end) for floor, edge in zip(head.floors, edges, strict=True)]
         came = [self._came(edge.name, start, end) for edge, start, end in zip(edges, starts, ends, strict=True)]
         new = [arrived.after(edge.end) for arrived, edge in zip(came, edges, strict=True)]
@@ -135,6 +145,18 @@ class OrderedDetection(Detection):
             too_late=tuple(late_sns.tolist()),
             speculative=int(((times > max(head.upto, final)) & (times <= upto)).sum()),
         )
+
+    def _in_order(self, end: int) -> bool:
+        """Has nothing ever come late, and does nothing wait for a clock of its own? Then the log lies in order of time."""
+        plain = self.names == [EVENT_LOG] and self.ordering.clock is None and self.ordering.slack is None
+        return plain and end <= self._log.ordered_sn and self.operator.window.kind != "count"
+
+    def _reach_in_order(self, order: Order, end: int) -> OrderedReach:
+        """Nobody waits for anybody: everything up to the last event is matched, and final. No event has to be looked at."""
+        upto = self._log.stream_ts_at(end)
+        slack = Slack(upto, 0, NEVER, upto)
+        order = replace(order, slack=slack, marks=(*order.marks, Mark(upto, 0, (end,))), final=upto)
+        return OrderedReach(Instant(upto, end), end, (end,), order=order, in_order=True)
 
     def _log_end(self, savepoint: Savepoint, ends: Sequence[int]) -> int:
         """How far the log is known, to this operator or to all that it reads."""
@@ -224,6 +246,7 @@ class OrderedDetection(Detection):
                 "states": base64.b64encode(packed(mine)).decode(),
                 "base": base.upto,
                 "inputs": self._inputs(savepoint, reach, shard, base, mark),
+                "in_order": reach.in_order,
                 "gone": np.unique(reach.changed.ts[gone]).tolist(),
                 "filter_keys": self.filters_keys,
                 "before": before.upto,

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.columns import int64s
+from spark_jobs.cep.matcher import Known, Replay, match_shard
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, in_order, marks
 from spark_jobs.lake.outputs import output_name, read_rows
@@ -25,7 +26,7 @@ from spark_jobs.ordering.names import numbers_in
 from spark_jobs.ordering.packed import packed, unpacked
 from spark_jobs.ordering.ranks import RANKED
 from spark_jobs.ordering.revisions import RETRACT, Revision, net, revision, within
-from spark_jobs.ordering.states import Corrected, State, base_of, corrected, forward
+from spark_jobs.ordering.states import Corrected, State, base_of, corrected, first_window, forward
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
 from spark_jobs.recovery.policy import Since, policy_of
 from spark_jobs.streams import as_part, in_log, in_time, stored_columns_of, traced
@@ -37,6 +38,70 @@ def order_task(payload: dict[str, Any]) -> dict[str, Any]:
     pipeline = pipeline_of(payload["pipeline"])
     operator = pipeline.built[payload["operator"]]
     states = unpacked(base64.b64decode(payload["states"]))
+    done = (_as_it_came if payload["in_order"] else _in_time)(payload, pipeline, operator, states)
+    states = _still_needed(done.states, payload["horizon"])
+    matched = time.perf_counter()
+    matches = in_order(pa.concat_tables(done.parts, promote_options="permissive")) if done.parts else None
+    if matches is not None:
+        write_arrow(payload["out"], matches)
+    if done.retract is not None and done.retract.num_rows:
+        write_arrow(f"{payload['out']}-retract", done.retract)
+    reach_phase(payload, "match.written")
+    return {
+        "out": payload["out"] if matches is not None else None,
+        "shard": payload["shard"],
+        "shards": payload["shards"],
+        "matches": matches.num_rows if matches is not None else 0,
+        "retracted": done.retract.num_rows if done.retract is not None else 0,
+        "marks": marks(matches) if matches is not None else [],
+        "states": base64.b64encode(packed(states)).decode(),
+        "needed": np.unique(np.concatenate([state.needed for state in states])).tolist(),
+        "first_upto": states[0].upto,
+        "replayed": done.again,
+        "read": done.read,
+        "seconds": {**done.seconds, "write": time.perf_counter() - matched},
+    }
+
+
+class _Done(NamedTuple):
+    """What a batch has brought a shard."""
+
+    parts: list[pa.Table]  # matches to be asserted
+    states: tuple[State, ...]
+    read: int  # new events
+    seconds: dict[str, float]
+    retract: pa.Table | None = None
+    again: int = 0  # events that were matched again
+
+
+def _as_it_came(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, states: Sequence[State]) -> _Done:
+    """Nothing was ever late, so the order of the log is that of time, and SNs are places: one look at what is new."""
+    (entry,), state = payload["inputs"], states[-1]
+    after, end = entry["after"], entry["end"]
+    started = time.perf_counter()
+    events = read_events(
+        entry["files"],
+        pipeline.source.schema,
+        operator.columns,
+        np.sort(state.needed),
+        after,
+        end,
+        in_sn_order=operator.partition_by != "key",
+    )
+    if payload["filter_keys"]:
+        events = of_shard(events, str(operator.partition_by), payload["shard"], payload["shards"])
+    reach_phase(payload, "match.read")
+    scanned = time.perf_counter()
+    known = Known(after, end, state.upto, payload["upto"], first_window(operator, state))
+    found = match_shard(operator, events, known, replay=Replay(state.context, state.floors))
+    needed = np.union1d(found.held_sn, found.context_sn)
+    following = State(payload["upto"], end, needed, needed, np.setdiff1d(found.context_sn, found.held_sn), found.floors)
+    seconds = {"scan": scanned - started, "kernel": time.perf_counter() - scanned}
+    return _Done([found.matches], (*states, following), int((int64s(events["sn"]) > after).sum()), seconds)
+
+
+def _in_time(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, states: tuple[State, ...]) -> _Done:
+    """Go back to where late events change something, and forward again; then on, keeping states on the way."""
     names = [entry["name"] for entry in payload["inputs"]]
     started = time.perf_counter()
     events, late = _events(payload, pipeline, operator, states)
@@ -51,36 +116,13 @@ def order_task(payload: dict[str, Any]) -> dict[str, Any]:
         change = _revised(payload, pipeline, operator, done, int(late[0]))
         states, again, retract = done.states, done.again, change.retract
         parts.append(change.assert_)
-    cuts = _cuts(payload, events, states[-1].upto)
-    for cut in cuts:
+    for cut in _cuts(payload, events, states[-1].upto):
         found, state = forward(operator, states[-1], events, cut)
         parts.append(traced(found, events, None, names))
         states = (*states, state)
-    states = _still_needed(states, payload["horizon"])
-    matched = time.perf_counter()
-    matches = in_order(pa.concat_tables(parts, promote_options="permissive")) if parts else None
-    if matches is not None:
-        write_arrow(payload["out"], matches)
-    if retract is not None and retract.num_rows:
-        write_arrow(f"{payload['out']}-retract", retract)
-    reach_phase(payload, "match.written")
-    ts = int64s(events["stream_ts"])
-    return {
-        "out": payload["out"] if matches is not None else None,
-        "shard": payload["shard"],
-        "shards": payload["shards"],
-        "matches": matches.num_rows if matches is not None else 0,
-        "retracted": retract.num_rows if retract is not None else 0,
-        "marks": marks(matches) if matches is not None else [],
-        "states": base64.b64encode(packed(states)).decode(),
-        "needed": np.unique(np.concatenate([state.needed for state in states])).tolist(),
-        "first_upto": states[0].upto,
-        "replayed": again,
-        "late": int(late.size),
-        "read": int((ts > payload["before"]).sum()),
-        "cuts": len(cuts),
-        "seconds": {"scan": scanned - started, "kernel": matched - scanned, "write": time.perf_counter() - matched},
-    }
+    read = int((int64s(events["stream_ts"]) > payload["before"]).sum())
+    seconds = {"scan": scanned - started, "kernel": time.perf_counter() - scanned}
+    return _Done(parts, states, read, seconds, retract, again)
 
 
 def _events(

@@ -28,7 +28,7 @@ from spark_jobs.graph import Graph
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.outputs import committed_of
 from spark_jobs.lake.tables import Lake
-from spark_jobs.ordered import OrderedDetection
+from spark_jobs.ordered import OrderedDetection, OrderedReach
 from spark_jobs.ordering.order import finals_before, too_late
 from spark_jobs.ordering.revisions import net
 from spark_jobs.ordering.slack import by_stream_time, follow
@@ -161,6 +161,46 @@ def test_it_is_right_after_every_commit(disordered: Path, tmp_path: Path, monkey
     rows = lake.read("complex_events")
     assert rows.filter(pc.field("revision") == "retract").num_rows > 10
     assert 0 < rows.filter(pc.field("speculative")).num_rows < rows.num_rows
+
+
+def test_a_log_is_matched_as_it_came_until_something_comes_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two deliveries: one in order of time, then one that reaches back into it, to the states that the first one left."""
+    pipeline, lake = pipeline_of("speculation: 0.2, revise: 1 h"), Lake(tmp_path / "lake")
+    ways: list[bool] = []
+    payloads = OrderedDetection._order_payloads
+
+    def watched(self: OrderedDetection, savepoint: Savepoint, reach: OrderedReach) -> list[dict[str, Any]]:
+        ways.append(reach.in_order)
+        return payloads(self, savepoint, reach)
+
+    monkeypatch.setattr(OrderedDetection, "_order_payloads", watched)
+    landing = small_log(tmp_path / "landing", 700)
+    take_in(pipeline, landing, lake)
+    find(pipeline, lake, 150)
+    check(pipeline, lake)
+    assert ways.count(True) == 3 * 5, "but for windows that count"
+    delay = parse_delay("s0 from 0 s for 400 s by 50 s")
+    small_log(tmp_path / "late", 1_000, delays=(delay,), seed=8)
+    for file in (tmp_path / "late").rglob("*.parquet"):  # other events of the same sources, by their numbers
+        rows = pq.read_table(file, partitioning=None)
+        rows = rows.set_column(rows.schema.get_field_index("seq"), "seq", pc.add(rows["seq"], 10_000))
+        pq.write_table(rows, (landing / file.relative_to(tmp_path / "late")).with_name("part-9.parquet"))
+    take_in(pipeline, landing, lake)
+    find(pipeline, lake, 150)
+    check(pipeline, lake)
+    assert ways.count(True) == 3 * 5
+    assert lake.read("complex_events").filter(pc.field("revision") == "retract").num_rows > 10
+    assert {done.verdict for done in verify(pipeline, lake)} == {Verdict.VALID}
+
+
+def test_windows_that_count_all_events_see_all_of_them(disordered: Path, tmp_path: Path) -> None:
+    text = f"{PIPELINE}    window: {{count: 60, slide: 20}}\nordering: {{speculation: 0.2}}\n".replace(
+        "    within: 5 min\n", ""
+    )
+    pipeline, lake = parse_pipeline(text, "counted.yaml"), copy(disordered, tmp_path)
+    find(pipeline, lake, 150, 3)
+    check(pipeline, lake)
+    assert len(standing(pipeline, lake, "probing")) > 10
 
 
 def test_full_retraction_comes_to_the_same_and_touches_more(disordered: Path, tmp_path: Path) -> None:

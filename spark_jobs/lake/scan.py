@@ -25,9 +25,11 @@ from spark_jobs.errors import TrimmedEventNeeded
 from spark_jobs.lake.seal import CHECKED
 from spark_jobs.lake.tables import Lake
 
-# The names under which event_log's commits keep the stream time and the SN they reach, and up to where it was trimmed.
+# The names under which event_log's commits keep the stream time and the SN they reach, up to which SN no event had come late,
+# and up to where it was trimmed.
 STREAM_TS = "ingest#stream_ts"
 LAST_SN = "ingest#last_sn"
+ORDERED_SN = "ingest#ordered_sn"
 TRIMMED_SN = "trim#sn"
 
 
@@ -53,6 +55,11 @@ class EventLog:
     def last_sn(self) -> int:
         """Not from the files: all of them may have been trimmed, and no number is ever given twice."""
         return self.handle.transaction_version(LAST_SN) or 0
+
+    @property
+    def ordered_sn(self) -> int:
+        """Up to here, and maybe further, every event came in its order of time. Logs of earlier releases do not say."""
+        return self.handle.transaction_version(ORDERED_SN) or 0
 
     @property
     def trimmed_sn(self) -> int:

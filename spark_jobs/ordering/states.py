@@ -67,19 +67,19 @@ def forward(operator: Operator, state: State, events: pa.Table, upto: int, place
     windows count the events of other shards too.
     """
     ts, sn = int64s(events["stream_ts"]), int64s(events["sn"])
-    new = (ts > state.upto) & (ts <= upto)
-    old = np.isin(sn, state.needed) & (ts <= state.upto)
-    rows = np.flatnonzero(new | old)
-    is_new = new[rows]
+    begin, end = np.searchsorted(ts, [state.upto, upto], side="right")
+    old = np.flatnonzero(np.isin(sn[:begin], state.needed))
+    rows = np.concatenate([old, np.arange(begin, end)])
+    is_new = rows >= begin
     if places is None:
-        places = state.read + 1 + np.arange(int(is_new.sum()))
+        places = state.read + 1 + np.arange(end - begin)
     place = np.empty(rows.size, np.int64)
     place[is_new] = places
     place[~is_new] = state.places  # both in order of time
     taken = events.take(pa.array(rows))
     numbered = taken.set_column(taken.schema.get_field_index("sn"), "sn", pa.array(place))
     read = int(places[-1]) if places.size else state.read
-    known = Known(state.read, read, state.upto, upto, _first_window(operator, state))
+    known = Known(state.read, read, state.upto, upto, first_window(operator, state))
     replay = Replay(state.places[np.isin(state.needed, state.context)], state.floors)
     found = match_shard(operator, numbered, known, replay=replay)
     named = _Names(place, sn[rows])
@@ -174,6 +174,7 @@ def _with_sns(operator: Operator, matches: pa.Table, named: _Names) -> pa.Table:
     return matches
 
 
-def _first_window(operator: Operator, state: State) -> int:
+def first_window(operator: Operator, state: State) -> int:
+    """The first window that events after a state may fall into."""
     window = operator.window
     return window.first_open(state.read, state.upto) if state.upto > BEFORE_ALL else window.first_window()
