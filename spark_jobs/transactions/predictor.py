@@ -23,8 +23,8 @@ class Predictor:
 
     @classmethod
     def beginning(cls, limit: int) -> Predictor:
-        """Nothing is known of conflicts: half of what is possible, as the other half could be in vain."""
-        return cls(limit, -(-limit // 2))
+        """Nothing is known of conflicts yet, and two are enough to find out."""
+        return cls(limit, min(2, limit))
 
     def after(self, ran: int, again: int) -> Predictor:
         """After a round of `ran` chunks, `again` of which had to run again. The first of a round cannot conflict."""
