@@ -157,10 +157,6 @@ class Replica:
         return len(self._queues.get(type_, ()))
 
     @property
-    def acknowledged_all(self) -> dict[str, int]:
-        return self._acknowledged.newest
-
-    @property
     def queue(self) -> list[Output]:
         """All that is held, type by type in order."""
         return [output for queue in self._queues.values() for _, output in queue]
