@@ -33,7 +33,7 @@ PER_STEP = 200  # primary events; a run takes 200 steps
 PERIOD = 5.0  # steps between heartbeats
 DOWN = 25  # steps until a failed node returns
 LINK = (0.1, 0.5)  # steps that a message takes, link by link
-HICCUP, LONG = 0.0002, 8.0  # how often a message takes longer, and how much on average
+HICCUP, LONG = 0.00002, 8.0  # how often a message takes longer, and how much on average
 BEGIN = 20  # the step of the first event: by then all have found their leaders
 
 
@@ -107,13 +107,16 @@ class _Node:
         self.up, self.replica.leading = False, False
 
     def come_back(self) -> None:
-        """With the state of a peer; where nobody is left, with its own."""
+        """With the state of its peers, type by type; where nobody is left, with what they have stored."""
+        known = [peer for peer in self.peers if peer.up] or [self, *self.peers]
         self.up, self.epoch = True, self.epoch + 1
-        alive = [peer for peer in self.peers if peer.up]
-        source = max(alive, key=lambda peer: sum(peer.filter.newest.values()), default=self)
-        self.filter = DuplicateFilter(source.filter.newest)
-        self.counts = dict(source.counts)
-        self._start(source.replica.acknowledged_all, source.replica.queue)
+        types = sorted({type_ for peer in known for type_ in peer.counts})
+        furthest = {type_: max(known, key=lambda peer: peer.filter.of(type_)) for type_ in types}
+        queue = [o for type_, peer in furthest.items() for o in peer.replica.queue if o.type == type_]
+        acknowledged = {type_: max(peer.replica.acknowledged_of(type_) for peer in known) for type_ in types}
+        self.filter = DuplicateFilter({type_: peer.filter.of(type_) for type_, peer in furthest.items()})
+        self.counts = {type_: peer.counts[type_] for type_, peer in furthest.items()}
+        self._start(acknowledged, queue)
         for receiver in self.receivers:
             self.links[receiver].connect()
         for sender in self.senders:
@@ -147,7 +150,7 @@ class _Node:
         self.do(actions)
 
     def acknowledged(self, receiver: _Node, newest: dict[str, int]) -> None:
-        """What all receivers have is done, and the peers hear of it with the next heartbeat."""
+        """What all receivers have that are up is done, and the peers hear of it with the next heartbeat."""
         if not self.up:
             return
         for type_, number in newest.items():
@@ -156,7 +159,8 @@ class _Node:
             receipts = self.receipts.setdefault(type_, dict.fromkeys(self.receivers, 0))
             if number > receipts[receiver]:
                 receipts[receiver] = number
-                self.do(self.replica.acknowledge(type_, min(receipts.values())))
+                connected = [receipts[other] for other in self.receivers if other.up]
+                self.do(self.replica.acknowledge(type_, min(connected, default=0)))
 
     def do(self, actions: list[Action]) -> None:
         published: list[Event] = []

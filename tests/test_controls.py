@@ -403,7 +403,7 @@ def replicas(log: Path, folder: Path, planted: Planted) -> set[str]:
                 number = drawn.randrange(3)
                 match drawn.randrange(12):
                     case 0:
-                        world.crash(number)
+                        world.crash(number, lost=drawn.random() < 0.5)
                     case 1:
                         world.come_back(number)
                     case 2 | 3 | 4:

@@ -41,7 +41,7 @@ from spark_jobs.replication.protocol import (
 # Batches that are computed ahead of what was published: enough to go on while a leader is replaced, few enough to be held.
 HELD = 8
 # Looks at the peers' heartbeats in one period.
-LOOKS = 5
+LOOKS = 10
 
 
 @dataclass

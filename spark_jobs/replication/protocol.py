@@ -18,8 +18,10 @@ from typing import Any
 
 from spark_jobs.replication.duplicates import DuplicateFilter
 
-# Heartbeats missed before a replica is suspected: one may be late, and output may pause for less than three.
-PATIENCE = 2.0
+# Heartbeats without news before a replica is suspected: one may be late, and output may pause for less than three.
+PATIENCE = 1.75
+# Added to it when a suspicion was wrong, so that wrong suspicions of who is only slow come to an end.
+MORE_PATIENCE = 0.25
 # Heartbeats that a follower lets what it holds wait for a leader that lives but does not publish.
 STALL = 2 * PATIENCE
 UNMEASURED = float("inf")
@@ -155,10 +157,6 @@ class Replica:
         return len(self._queues.get(type_, ()))
 
     @property
-    def acknowledged_all(self) -> dict[str, int]:
-        return self._acknowledged.newest
-
-    @property
     def queue(self) -> list[Output]:
         """All that is held, type by type in order."""
         return [output for queue in self._queues.values() for _, output in queue]
@@ -187,7 +185,7 @@ class Replica:
         peer.changed, peer.heard, peer.beat = now, peer.beat is not None, beat
         if peer.suspected and peer.heard:
             peer.suspected = False
-            peer.patience += self.group.period  # the next time it gets longer, so that wrong suspicions come to an end
+            peer.patience += MORE_PATIENCE * self.group.period
             actions.append(Trust(beat.replica))
         for type_, number in beat.acknowledged.items():
             actions += self.acknowledge(type_, number)

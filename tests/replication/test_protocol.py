@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.replication.duplicates import DuplicateFilter
 from spark_jobs.replication.protocol import (
+    MORE_PATIENCE,
     PATIENCE,
     STALL,
     Beat,
@@ -34,7 +35,7 @@ STEP = st.one_of(
     st.tuples(st.just("deliver"), st.integers(0, 100)),
     # A fraction of a period, or long enough that everybody is suspected.
     st.tuples(st.just("tick"), number, st.sampled_from([0.1, 0.5, 1.0, 5.0])),
-    st.tuples(st.just("crash"), number),
+    st.tuples(st.just("crash"), number, st.booleans()),
     st.tuples(st.just("come_back"), number),
 )
 
@@ -200,7 +201,7 @@ def test_a_suspicion_that_was_wrong_makes_the_next_one_later() -> None:
         waits.append(moment - heard)
         replica.heard(beat(1, count, leading=True), moment)
     assert waits == sorted(waits)
-    assert waits[2] - waits[0] == pytest.approx(2 * PERIOD, abs=0.15), "it looks ten times a period"
+    assert waits[2] - waits[0] == pytest.approx(2 * MORE_PATIENCE * PERIOD, abs=0.15), "it looks ten times a period"
 
 
 def test_who_was_stopped_suspects_nobody_for_its_own_silence() -> None:

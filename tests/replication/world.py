@@ -65,10 +65,13 @@ class World:
         if waiting:
             self.links[waiting[which % len(waiting)]].popleft()()
 
-    def crash(self, number: int) -> None:
+    def crash(self, number: int, lost: bool = False) -> None:
         """At most f are down at a time. What was sent may still arrive, or be lost with the sender."""
         if self.replicas[number] is not None and len(self.alive) > 1:
             self.replicas[number] = None
+            for (sender, _), waiting in self.links.items():
+                if sender == number and lost:
+                    waiting.clear()
 
     def come_back(self, number: int) -> None:
         """With what was published as its state: of the queues of its peers it needs nothing."""
