@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -144,10 +145,10 @@ def _failover(ground: Ground, folder: Path, seed: int, start: Start, suite: Suit
 
 def _end(process: Process) -> None:
     try:
+        process.wait(0)
+    except subprocess.TimeoutExpired:
         os.kill(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait(SECONDS)
+        process.wait(SECONDS)
 
 
 def _published(lake: Lake) -> int:

@@ -294,7 +294,7 @@ class Recovery(_Strict):
     strategy: Literal["savepoint", "checkpoint", "replication"] = "savepoint"
     save: Save | None = None  # when to write a savepoint; otherwise before every commit
     f: int | None = Field(default=None, ge=1, le=9)  # of f + 1 replicas so many may fail at the same time
-    heartbeat: Duration | None = None  # of replicas; output pauses for less than three of them when a leader is lost
+    heartbeat: Duration | None = None  # of replicas; how soon a lost leader is missed
 
     @property
     def replicas(self) -> int:

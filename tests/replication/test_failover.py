@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,9 +80,11 @@ class Replicas:
 
     def end(self) -> None:
         for process in self.processes.values():
-            with suppress(ProcessLookupError):
+            try:
+                process.wait(0)
+            except subprocess.TimeoutExpired:
                 os.kill(process.pid, signal.SIGKILL)
-            process.wait(SECONDS)
+                process.wait(SECONDS)
 
 
 @pytest.fixture(scope="module")
