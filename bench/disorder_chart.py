@@ -59,7 +59,7 @@ def chart(by_alpha: Mapping[str, Mapping[str, Measured]], by_interval: Mapping[i
         f"Guessing as much as the load allows publishes at least {less:.0%} earlier than waiting for everybody",
         subtitle=[
             "Mean time from when something is decided to when it is published, by the log's clock; every output ends up right.",
-            "Alpha: the share of the largest delay that is waited for. Below: what is matched again, by how often states are kept.",
+            "Alpha: the share of the largest delay that is waited for. Below: what states cost and save, by how often.",
         ],
         anchor="start",
         fontSize=16,
