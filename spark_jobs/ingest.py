@@ -447,12 +447,12 @@ def _stream_ts(groups: list[dict[str, Any]], before: int) -> int:
 
 
 def _ordered_sn(groups: list[dict[str, Any]], log: EventLog, stream_ts: int) -> int:
-    """Up to where the log is in order of time, group by group: of one in which something came late, nothing counts."""
+    """Up to where the log is in order of time, group by group: of one in which something came late or again, nothing counts."""
     if log.ordered_sn < log.last_sn:
         return log.ordered_sn
     ordered = log.last_sn
     for group in groups:
-        if group["accepted"] and (group["late"] or group["ts_min"] < stream_ts):
+        if group["accepted"] and (group["late"] or group["ts_min"] < stream_ts or group.get("corrections")):
             return ordered
         ordered += group["accepted"]
         stream_ts = max(stream_ts, group["ts_max"] or 0)

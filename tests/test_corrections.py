@@ -104,6 +104,23 @@ def test_a_corrected_partition_is_revised_not_published_again(landing: Path, tmp
     assert lake.read("late_events").num_rows == 0
 
 
+def test_a_correction_may_lie_ahead_of_everything(landing: Path, tmp_path: Path) -> None:
+    """It comes after all others in order of time too, and still takes something away."""
+    lake = Lake(tmp_path / "lake")
+    take_in(PIPE, landing, lake)
+    find(PIPE, lake, 200)
+    before = said(lake)
+    again = corrected(landing)
+    rows = pq.read_table(again, partitioning=None)
+    ahead = pa.scalar(3_600_000_000, pa.duration("us"))
+    pq.write_table(rows.set_column(rows.schema.get_field_index("time"), "time", pc.add(rows["time"], ahead)), again)
+    take_in(PIPE, landing, lake)
+    find(PIPE, lake, 200)
+    assert said(lake) != before
+    assert lake.read("complex_events").filter(pc.field("revision") == "retract").num_rows > 5
+    assert {done.verdict for done in verify(PIPE, lake)} == {Verdict.VALID}
+
+
 def test_a_correction_says_nothing_about_delays(landing: Path, tmp_path: Path) -> None:
     """One that comes an hour later would otherwise make everybody wait an hour."""
     lake = Lake(tmp_path / "lake")
