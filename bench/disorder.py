@@ -123,7 +123,7 @@ def disorder(master: str) -> list[Bar]:
     """The bars of the ordering stage."""
     bars: list[Bar] = []
     wrong = 0
-    # The headline is seed 004's. Seed 001's windows wait for more than for order: for the batch, and for the source that is late.
+    # The headline is seed 004's. Seed 001's windows wait for more than order: for the batch, and for the source that is late.
     for workload, lower in ((positions(), 0.4), (windows(), None)):
         buffered, adaptive = run(workload, 1.0), run(workload, None)
         demand, full = run(workload, 0.2), run(workload, 0.2, full=True)
