@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def _failover(ground: Ground, folder: Path, seed: int, start: Start, suite: Suit
             arguments = [*words, "--master", "inline", "--replica", str(number)]
             running[number] = start(arguments, dict(os.environ), folder / "replicas.log")
         for number, moment in zip(doomed, moments, strict=True):
-            if not awaited(lambda moment=moment: _published(lake) >= int(moment), SECONDS):  # type: ignore[misc]
+            if not awaited(partial(_has_published, lake, int(moment)), SECONDS):
                 raise RepriseError(f"replicas did not get to batch {moment:.0f} in time: {folder}/replicas.log")
             time.sleep(drawn.uniform(0, HEARTBEAT))  # a moment between two heartbeats is what is drawn here
             os.kill(running[number].pid, signal.SIGKILL)
@@ -149,6 +150,10 @@ def _end(process: Process) -> None:
     except subprocess.TimeoutExpired:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(SECONDS)
+
+
+def _has_published(lake: Lake, batch: int) -> bool:
+    return _published(lake) >= batch
 
 
 def _published(lake: Lake) -> int:

@@ -81,7 +81,7 @@ def test_the_next_leader_computes_nothing_again(f: int) -> None:
     world = World(f, outputs=20)
     world.calm(rounds=6)
     while len(world.alive) > 1:
-        (leader,) = [number for number in world.alive if world.replicas[number].leading]  # type: ignore[union-attr]
+        (leader,) = [number for number, replica in enumerate(world.replicas) if replica is not None and replica.leading]
         world.crash(leader)
         world.calm(rounds=12)
     world.calm()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from spark_jobs.replication.duplicates import DuplicateFilter
 from spark_jobs.replication.protocol import Action, Beat, Group, Lead, Output, Publish, Replica, Send
@@ -96,11 +97,11 @@ class World:
         for action in actions:
             match action:
                 case Publish(output):
-                    self._send(number, None, lambda output=output: self._received(number, output))  # type: ignore[misc]
+                    self._send(number, None, partial(self._received, number, output))
                 case Send(beat, _):
                     for other in range(self.f + 1):
                         if other != number:
-                            self._send(number, other, lambda other=other, beat=beat: self._heard(other, beat))  # type: ignore[misc]
+                            self._send(number, other, partial(self._heard, other, beat))
                 case Lead():
                     self.leads += 1
 
