@@ -112,8 +112,10 @@ def test_a_correction_may_lie_ahead_of_everything(landing: Path, tmp_path: Path)
     before = said(lake)
     again = corrected(landing)
     rows = pq.read_table(again, partitioning=None)
-    ahead = pa.scalar(3_600_000_000, pa.duration("us"))
-    pq.write_table(rows.set_column(rows.schema.get_field_index("time"), "time", pc.add(rows["time"], ahead)), again)
+    rows = rows.sort_by([("seen", "ascending"), ("seq", "ascending")])  # as they will be in the log
+    ahead = pa.array(3_600_000_000 + 1_000 * np.arange(rows.num_rows), pa.duration("us"))
+    times = pc.add(pc.max(rows["time"]), ahead).cast(rows.schema.field("time").type)
+    pq.write_table(rows.set_column(rows.schema.get_field_index("time"), "time", times), again)
     take_in(PIPE, landing, lake)
     find(PIPE, lake, 200)
     assert said(lake) != before
