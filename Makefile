@@ -41,11 +41,17 @@ campaign: setup ## 400 drills with faults drawn from a seed, and 20,000 simulate
 soak: setup ## the property tests with 40 times as many random cases: 200,000 of the whole language (about an hour)
 	@REPRISE_SOAK=1 $(BIN)/python -m pytest -q tests/cep tests/recovery --timeout 14400
 
+bars: setup ## what Airflow itself may do wrong, in a real one: killed scheduler and tasks, overlapping backfills (about 6 minutes)
+	@$(BIN)/python -m pytest -q -m bars tests/test_airflow_bars.py
+
 oracle: setup ## compare with Flink's MATCH_RECOGNIZE and CEP, in an environment of its own
 	@scripts/oracle
 
 lock: setup ## resolve requirements.in anew into requirements.lock
 	@$(BIN)/uv pip compile -q --upgrade --no-emit-index-url --no-header --no-annotate requirements.in -o requirements.lock
+
+reference: setup ## docs/reference.md, from the code
+	@$(BIN)/python -m scripts.reference
 
 format: setup ## format the code
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
@@ -53,4 +59,4 @@ format: setup ## format the code
 clean: ## remove the virtual environment and everything that was made
 	rm -rf .venv .local
 
-.PHONY: help setup run test lint types up bench campaign soak oracle lock format clean
+.PHONY: help setup run test lint types up bench campaign soak bars oracle lock format reference clean

@@ -17,19 +17,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from bench.bars import Bar
 from bench.replication_simulation import FAILURES, Measured, evaluation
+from bench.transactions import transactions
+from spark_jobs.cep.columns import int64s
 from spark_jobs.console import say
+from spark_jobs.delays import parse_delay
 from spark_jobs.drills.processes import Process, Start, Warm, awaited
 from spark_jobs.drills.trial import Ground, prepare
 from spark_jobs.errors import RepriseError
 from spark_jobs.generate import Recipe
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
+from spark_jobs.ordering.revisions import net
 from spark_jobs.pipeline_file import load_pipeline
 from spark_jobs.replication.heartbeats import Heartbeats
 from spark_jobs.verify.expectations import Suite
@@ -37,7 +42,6 @@ from spark_jobs.verify.job import open_suites, verify
 from spark_jobs.verify.verdict import Verdict, worst
 
 RUNS, F = 50, 2
-EVENTS, BATCH_EVENTS = 20_000, 400
 HEARTBEAT = 0.5
 # How often the output may pause for longer than this many heartbeats: never.
 PAUSE_HEARTBEATS = 3.0
@@ -55,6 +59,37 @@ operators:
     within: 5 min
 recovery: {{strategy: replication, f: {F}, heartbeat: {int(1000 * HEARTBEAT)} ms}}
 """
+# How far one of two sources is behind the other, in seconds.
+BEHIND = 600
+
+
+@dataclass(frozen=True)
+class Work:
+    """What replicas have to do."""
+
+    recipe: Recipe
+    batch_events: int
+    text: str = PIPELINE
+
+    @property
+    def batches(self) -> int:
+        return self.recipe.events // self.batch_events
+
+    def ground(self, home: Path) -> Ground:
+        home.mkdir()
+        (home / "replicated.yaml").write_text(self.text)
+        return prepare(home / "replicated.yaml", home, self.recipe)
+
+
+PLAIN = Work(Recipe(20_000, types=4, keys=20, rate=2.0), 400)
+
+
+class Match(NamedTuple):
+    """A complex event, by what it is made of."""
+
+    key: str
+    sns: tuple[int, ...]
+    sources: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -65,11 +100,13 @@ class Run:
     killed: int  # before they were done
     pauses: tuple[float, ...]  # seconds without output around the death of each leader
     again: int  # batches that a replica computed twice
+    available: dict[Match, int]  # by complex event that stands: what time it was when it was published
+    retracted: int
 
 
 def replication(master: str) -> list[Bar]:
     measured = evaluation()
-    return [*failover_bars(failovers(RUNS)), *simulation_bars(measured)]
+    return [*failover_bars(failovers(RUNS)), *speculation_bars(), *simulation_bars(measured), *transactions(master)]
 
 
 def simulation_bars(measured: Sequence[Measured]) -> list[Bar]:
@@ -91,7 +128,7 @@ def failover_bars(runs: Sequence[Run]) -> list[Bar]:
     return [
         Bar("runs in which f of f + 1 were killed", len(runs), RUNS),
         Bar("replicas killed at work", sum(run.killed for run in runs) / (F * len(runs)), 1.0, unit="%"),
-        Bar("verdicts that are not valid", sum(run.verdict is not Verdict.VALID for run in runs), 0, at_least=False),
+        _not_valid("verdicts that are not valid", runs),
         Bar("longest pause after the death of a leader, heartbeats", max(pauses), PAUSE_HEARTBEATS, at_least=False),
         Bar("median pause after the death of a leader, heartbeats", float(np.median(pauses))),
         Bar("leaders killed", len(pauses)),
@@ -99,25 +136,51 @@ def failover_bars(runs: Sequence[Run]) -> list[Bar]:
     ]
 
 
-def failovers(runs: int) -> list[Run]:
+def _not_valid(name: str, runs: Sequence[Run]) -> Bar:
+    return Bar(name, sum(run.verdict is not Verdict.VALID for run in runs), 0, at_least=False)
+
+
+def speculation_bars() -> list[Bar]:
+    """Seed 002: two sources feed one operator, and one is behind. Who speculates does not wait for it; who waits is right.
+
+    Both ways lose two of three replicas. A complex event that stands at the end was available when it was asserted last.
+    """
+    late = Recipe(8_000, types=4, keys=20, rate=2.0, delays=(parse_delay(f"s1 from 0 s for 1 d by {BEHIND} s"),))
+    text = PIPELINE.replace("A -> B -> C", "A -> !B -> C")  # of which a late event can take something back
+    guessing, waiting = (
+        failovers(1, Work(late, 80, f"{text}ordering: {{speculation: {alpha}, revise: 1 h}}\n"))[0] for alpha in (0, 1)
+    )
+    both = guessing.available.keys() & waiting.available.keys()
+    # What is made of events of the slower source nobody can know before they come.
+    quick = [match for match in both if match.sources == {"s0"}]
+    earlier = np.array([waiting.available[match] - guessing.available[match] for match in quick]) / 1e6
+    wrong = len(waiting.available.keys() - guessing.available.keys())
+    return [
+        Bar("speculation: results that stand both ways", len(both)),
+        Bar("speculation: of them without an event of the slower source", len(quick)),
+        Bar("speculation: results taken back", guessing.retracted),
+        Bar("speculation: earlier, of what the slower source takes", float(np.median(earlier)) / BEHIND, 0.95, unit="%"),
+        Bar("speculation: final results that are wrong", wrong, 0, at_least=False),
+        _not_valid("speculation: verdicts that are not valid", (guessing, waiting)),
+    ]
+
+
+def failovers(runs: int, work: Work = PLAIN) -> list[Run]:
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        (home / "replicated.yaml").write_text(PIPELINE)
-        ground = prepare(home / "replicated.yaml", home, Recipe(EVENTS, types=4, keys=20, rate=2.0))
+        ground = work.ground(Path(folder) / "ground")
         start = Warm()
         with open_suites() as suite:
-            return [_failover(ground, home / f"run-{number}", number, start, suite) for number in range(runs)]
+            return [_failover(work, ground, Path(folder) / f"run-{number}", number, start, suite) for number in range(runs)]
 
 
-def _failover(ground: Ground, folder: Path, seed: int, start: Start, suite: Suite) -> Run:
+def _failover(work: Work, ground: Ground, folder: Path, seed: int, start: Start, suite: Suite) -> Run:
     """Kill all replicas but one at drawn moments of the work."""
     drawn = random.Random(f"failover {seed}")  # noqa: S311 - repeats itself
     shutil.copytree(ground.lake, folder / "lake")
     lake, pipeline = Lake(folder / "lake"), load_pipeline(ground.pipeline)
     doomed = drawn.sample(range(F + 1), F)
-    batches = EVENTS // BATCH_EVENTS
-    moments = sorted(drawn.uniform(1, 0.8 * batches) for _ in doomed)
-    words = ["detect", str(ground.pipeline), "--lake", str(lake.root), "--batch-events", str(BATCH_EVENTS)]
+    moments = sorted(drawn.uniform(1, 0.8 * work.batches) for _ in doomed)
+    words = ["detect", str(ground.pipeline), "--lake", str(lake.root), "--batch-events", str(work.batch_events)]
     running: dict[int, Process] = {}
     killed: list[tuple[int, float]] = []
     try:
@@ -139,7 +202,17 @@ def _failover(ground: Ground, folder: Path, seed: int, start: Start, suite: Suit
         raise RepriseError(f"the last replica ended with exit code {codes[last]}: {folder}/replicas.log")
     verdict = worst(verification.verdict for verification in verify(pipeline, lake, suite=suite))
     history = read_history(lake)
-    run = Run(verdict, sum(codes[number] < 0 for number in doomed), _pauses(history, killed), _again(history))
+    killed_at_work = sum(codes[number] < 0 for number in doomed)
+    rows, log = lake.read("complex_events"), lake.read("event_log", ["sn", "stream_ts", "source"]).sort_by("sn")
+    standing = net(rows)
+    run = Run(
+        verdict,
+        killed_at_work,
+        _pauses(history, killed),
+        _again(history),
+        _available(standing, log, work.batch_events),
+        (rows.num_rows - standing.num_rows) // 2,
+    )
     shutil.rmtree(folder)
     return run
 
@@ -175,6 +248,16 @@ def _pauses(history: Sequence[dict[str, Any]], killed: Sequence[tuple[int, float
 
 
 _COMMIT = ("commit", "complex_events")
+
+
+def _available(standing: pa.Table, log: pa.Table, batch_events: int) -> dict[Match, int]:
+    """The clock is that of the log: how far its events say that time has come, after every batch."""
+    clock = int64s(log["stream_ts"])[batch_events - 1 :: batch_events]
+    source = log["source"].to_pylist()
+    return {
+        Match(row["key"], tuple(row["sns"]), frozenset(source[sn - 1] for sn in row["sns"])): int(clock[row["batch"] - 1])
+        for row in standing.to_pylist()
+    }
 
 
 def _again(history: Sequence[dict[str, Any]]) -> int:

@@ -63,14 +63,18 @@ def chart(measured: Sequence[Measured]) -> Any:
         for m in measured
     ])
     by_f, by_p = ("f", "f", "p"), ("rate", "p_fail in % per step", "f")
+    # The lines of a row mean the same, so that one legend serves it.
     rows = [
-        (_panel(frame, "messages", "Event messages", *by_f), _panel(frame, "duplicates", "5a  Duplicates", *by_f)),
-        (_panel(frame, "leader_messages", "5b  Leader messages", *by_f), _panel(frame, "duplicates", "6a  Duplicates", *by_p)),
         (
-            _panel(frame, "leader_messages", "6b  Leader messages", *by_p),
-            _panel(frame, "leaders", "7  Leaders per node", *by_p),
+            _panel(frame, "messages", "Event messages", *by_f),
+            _panel(frame, "duplicates", "5a  Duplicates", *by_f),
+            _panel(frame, "leader_messages", "5b  Leader messages", *by_f),
         ),
-        (_panel(frame, "latency", "8  Latency in steps", *by_p),),
+        (
+            _panel(frame, "duplicates", "6a  Duplicates", *by_p),
+            _panel(frame, "leader_messages", "6b  Leader messages", *by_p),
+        ),
+        (_panel(frame, "leaders", "7  Leaders per node", *by_p), _panel(frame, "latency", "8  Latency in steps", *by_p)),
     ]
     whole = alt.vconcat(
         *[alt.hconcat(*row, spacing=30) for row in rows], spacing=24, title=title, background="white", padding=16
@@ -79,7 +83,8 @@ def chart(measured: Sequence[Measured]) -> Any:
 
 
 def _panel(frame: pd.DataFrame, value: str, title: str, x: str, x_title: str, lines: str) -> Any:
-    y = alt.Y(f"{value}:Q", title=None).scale(zero=value != "leaders").axis(labelExpr="format(datum.value, '~s')", **AXIS)
+    form = {"leaders": ".3f", "latency": ".1f"}.get(value, "~s")
+    y = alt.Y(f"{value}:Q", title=None).scale(zero=value != "leaders").axis(labelExpr=f"format(datum.value, '{form}')", **AXIS)
     across = alt.X(f"{x}:Q", title=x_title).axis(tickCount=5, titleFontWeight="normal", **{**AXIS, "grid": False})
     color = alt.Color(f"{lines}:N", title=lines).scale(range=BLUES)
     base = alt.Chart(frame).encode(x=across, y=y, color=color).mark_line(strokeWidth=2.5, point=alt.OverlayMarkDef(size=40))

@@ -9,24 +9,28 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow.sdk import DAG, Param
-from reprise_operator import ROOT, RepriseOperator, common_params
+from reprise_operator import ROOT, RepriseOperator
 
 from spark_jobs.drills.steps import POISON, SECOND_ROUND, VERDICTS, drill_steps
 from spark_jobs.faults.catalogue import CATALOGUE
+from spark_jobs.places import drills_folder
 
 # What is wrong here stays wrong.
 UNTRIED = ("generate", "arm", SECOND_ROUND[0])
 SEED = "{{ params.seed if params.seed is not none else '' }}"
 BATCHES = "{{ 1 if params.landing else [params.events // params.batch_events, 1] | max }}"
-FOLDER = "{{ params.folder or '" + str(ROOT / ".local" / "drills") + "/' + run_id | replace(':', '-') | replace('+', '-') }}"
+EXAMPLE = ROOT / "examples" / "card_probing.yaml"
+FOLDER = "{{ params.folder or '" + str(drills_folder()) + "/' + run_id | replace(':', '-') | replace('+', '-') }}"
 
 with DAG(
     dag_id="recovery_drill",
     description="Generate, ingest, be broken in the middle of the work, recover, verify, report",
     doc_md=__doc__,
     schedule=None,
+    is_paused_upon_creation=False,  # it runs only when somebody asks for it, also from the Reprise page
     params={
-        **common_params("pipeline", "master"),
+        "pipeline": Param(str(EXAMPLE), type="string", description="The pipeline file (YAML)"),
+        "master": Param("local[2]", type="string", description="Spark master URL"),
         "events": Param(100_000, type="integer", minimum=1, description="Events to generate"),
         "batch_events": Param(20_000, type="integer", minimum=1, description="Events per micro-batch"),
         "faults": Param(
@@ -63,6 +67,7 @@ with DAG(
         task = RepriseOperator(
             task_id=name,
             arguments=arguments,
+            drill=FOLDER,
             skip_when=skip.get(name, ""),
             trigger_rule=rules.get(name, "all_success"),
             **({"retries": 0} if name in (*VERDICTS, *UNTRIED) else {}),

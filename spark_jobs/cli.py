@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
 
 import pyarrow as pa
 import typer
@@ -13,6 +16,7 @@ from rich.markup import escape
 from spark_jobs.commands import look, proof, upkeep, work
 from spark_jobs.console import ERR, PROGRESS_FILE, WITH_PARENT, say
 from spark_jobs.errors import RepriseError
+from spark_jobs.with_parent import die_with_parent
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,8 +44,9 @@ for command in HIDDEN:
 
 def main() -> None:
     """Entry point: errors a user can act on are sentences, not stack traces."""
+    signal.signal(signal.SIGTERM, _end)
     if os.environ.get(WITH_PARENT):
-        _die_with_parent()
+        die_with_parent()
     try:
         app()
     except RepriseError as error:
@@ -55,10 +60,6 @@ def main() -> None:
         raise SystemExit(1) from None
 
 
-def _die_with_parent() -> None:
-    """An Airflow task that is killed takes its job along; an orphan would be fenced, but it would still burn CPU."""
-    import ctypes
-    import signal
-
-    set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    """Who is told to end ends what it has started too: Spark, the processes of a drill."""
+    raise SystemExit(128 + number)

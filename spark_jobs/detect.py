@@ -25,18 +25,19 @@ from spark_jobs.cep.matcher import Known, closing_windows
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, Slice, slices
 from spark_jobs.errors import FencedAttempt, RepriseError, TrimmedEventNeeded
-from spark_jobs.feeds import LogFeed, Reach
+from spark_jobs.feeds import Feed, Reach
 from spark_jobs.graph import Graph
 from spark_jobs.lake.commit import Claim, claim
 from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.outputs import Named, app_of, committed_of, numbers_of, output_folder
 from spark_jobs.lake.tables import Lake
-from spark_jobs.pipeline import Pipeline
+from spark_jobs.pipeline import EVENT_LOG, Pipeline
 from spark_jobs.recovery.checkpoint import file_of, folder_of, sweep
 from spark_jobs.recovery.policy import Pace, Since, due, policy_of
 from spark_jobs.recovery.resume import Gap, Remade, Resumption, resume
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
 from spark_jobs.recovery.sets import EMPTY, stored_columns
+from spark_jobs.recovery.store import Stored
 from spark_jobs.runner import Runner
 from spark_jobs.tasks import match_task, packed, stamp_task, write_arrow
 from spark_jobs.versions import Version, resolve
@@ -100,6 +101,12 @@ class Computed:
     @property
     def events(self) -> int:
         return self.reach.read - self.before.read
+
+    @property
+    def told(self) -> dict[str, int]:
+        """What history says of it."""
+        revisions = sum(result.get("retracted", 0) for result in self.stamped)
+        return {"matches": self.matches, "events": self.events, **({"revisions": revisions} if revisions else {})}
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,8 @@ def _kind(pipeline: Pipeline, name: str) -> type[Detection]:
 class Detection:
     """One attempt at one operator version."""
 
+    feed: Feed  # what it reads, from when it resumes
+
     def __init__(
         self, graph: Graph, version: Version, runner: Runner, attempt: Attempt, settings: Settings, scratch: Path
     ) -> None:
@@ -178,10 +187,9 @@ class Detection:
         self.settings = settings
         self.scratch = scratch
         self.text = graph.pipeline.model_dump_json(by_alias=True)
-        self.feed = graph.feed(version)
         self.savepoints = graph.savepoints()
         # Keys are shared out among shards; without a key, windows on the log's grid are; without those, one matcher sees all.
-        reads_log = isinstance(self.feed, LogFeed)
+        reads_log = graph.pipeline.operators[version.operator].inputs == [EVENT_LOG]
         self.by_windows = reads_log and self.operator.partition_by is None and self.operator.window.on_grid
         self.shards = settings.shards if self.operator.partition_by or self.by_windows else 1
         # The log lies in buckets by key; what is shared out by anything else, every shard reads and filters.
@@ -250,6 +258,8 @@ class Detection:
     def resumed(self, handle: DeltaTable) -> Resumption:
         """The savepoint to go on from; where the last batch has none, it is made from an older one, shard by shard."""
         committed = committed_of(handle, self.version.operator, self.version.number)
+        # Not before: another attempt may have committed what it made of events that an older look at the inputs does not show.
+        self.feed = self.graph.feed(self.version)
         found = resume(
             self.savepoints,
             self.version.operator,
@@ -259,6 +269,7 @@ class Detection:
             self.shards,
             self._shards_alone,
             self._remade,
+            self._stood,
         )
         gap = found.gap
         if gap is not None:
@@ -270,6 +281,10 @@ class Detection:
             self._save(found.savepoint)
         self.last = found.name or self.last
         return found
+
+    def _stood(self, found: Stored) -> bool:
+        """May a savepoint be gone on from where others are damaged? Here also one that was never committed."""
+        return True
 
     @property
     def _shards_alone(self) -> bool:
@@ -383,7 +398,7 @@ class Detection:
             self._numbers(batch, computed.reach, computed.after.seed),
         )
         self._phase("detect.published", batch)
-        self._record("commit", "complex_events", batch, matches=computed.matches, events=computed.events)
+        self._record("commit", "complex_events", batch, **computed.told)
         self._phase("detect.finished", batch)
         done.spent("commit", time.perf_counter() - started)
 

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from pyroaring import BitMap64
 
 from schemas import event_log, landing, quarantine
-from spark_jobs.corrections import corrections_table, listed
+from spark_jobs.corrections import corrections_of, corrections_table, listed
 from spark_jobs.errors import FencedAttempt, IngestRefused, RepriseError
 from spark_jobs.lake.commit import add_file, claim
 from spark_jobs.lake.history import Attempt, fold
@@ -128,7 +128,7 @@ class _Ingest:
         added = self._write(groups, log, taken, number)
         self.attempt.phase("ingest.written", number)
         self.lake.append("landing_files", self._manifest(groups, refused, number))
-        self._list_corrections(groups, log.last_sn, number, done)
+        self._list_corrections(groups, log, number, done)
         self.attempt.phase("ingest.listed", number)
         also = {
             listed(number): self.attempt.number,
@@ -269,14 +269,19 @@ class _Ingest:
                 group.update(answer)
             earlier.append(f"{group['out']}.parquet")
 
-    def _list_corrections(self, groups: list[dict[str, Any]], base: int, number: int, done: Ingested) -> None:
+    def _list_corrections(self, groups: list[dict[str, Any]], log: EventLog, number: int, done: Ingested) -> None:
         """Say which events correct which; like the list of files, it counts once the log is committed."""
-        rows = []
+        rows: list[dict[str, Any]] = []
+        base = log.last_sn
         for group in groups:
             rows += [{**found, "sn": base + found.pop("place")} for found in group.get("corrections", ())]
             base += group["accepted"]
         done.corrected = len(rows)
         if rows:
+            # What an event corrects may be a correction itself, and the first one may be gone from the log.
+            known = corrections_of(self.lake, log.handle)
+            since = dict(zip(known.sn.tolist(), known.since_ts.tolist(), strict=True))
+            rows = [{**row, "since_ts": min(row["since_ts"], since.get(row["replaces"], row["since_ts"]))} for row in rows]
             self.lake.append("corrections", corrections_table(rows, number, self.attempt.number))
             self.attempt.say(f"corrected: {len(rows):,} events came again with other content; what they change is revised")
 

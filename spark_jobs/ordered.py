@@ -8,7 +8,7 @@ assertions, and the net of all of them is right after every commit.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +20,10 @@ from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed
 from spark_jobs.corrections import corrections_of
-from spark_jobs.detect import Detection
+from spark_jobs.detect import Detection, Result
 from spark_jobs.feeds import GraphFeed, LogFeed, Reach
-from spark_jobs.lake.outputs import Output, OutputFile, end_app, final_app, output_of, shard_files
-from spark_jobs.lake.scan import EventLog
+from spark_jobs.lake.outputs import Output, OutputFile, app_of, end_app, final_app, output_of, shard_files
+from spark_jobs.lake.scan import EventLog, number_range
 from spark_jobs.late import set_aside
 from spark_jobs.ordered_tasks import order_task, retract_task
 from spark_jobs.ordering.names import numbers_in
@@ -35,7 +35,8 @@ from spark_jobs.ordering.states import State, base_of
 from spark_jobs.pipeline import EVENT_LOG, Ordering
 from spark_jobs.recovery.resume import Gap, Remade, Resumption
 from spark_jobs.recovery.savepoint import Kept, Savepoint, ShardSavepoint, advance
-from spark_jobs.recovery.sets import stored_gaps, stored_numbers
+from spark_jobs.recovery.sets import read_numbers, stored_gaps, stored_numbers
+from spark_jobs.recovery.store import Stored
 
 # What matching an event takes, and going through one more state: measured, for as long as nothing else is known.
 EVENT_SECONDS, SAVE_SECONDS = 1e-7, 5e-3
@@ -63,7 +64,7 @@ class OrderedDetection(Detection):
         # Windows that count all events need to see all of them.
         counts = self.operator.window.kind == "count"
         self.shards = self.settings.shards if self.operator.partition_by and not counts else 1
-        self.filters_keys = self.shards > 1 and not self.by_bucket
+        self.ahead: list[OutputFile] = []  # computed here, perhaps not published yet: replicas compute ahead
 
     @property
     def _log(self) -> EventLog:
@@ -81,11 +82,28 @@ class OrderedDetection(Detection):
         return self.graph.pipeline.ordering
 
     def resumed(self, handle: DeltaTable) -> Resumption:
-        self.handle = handle
+        self.handle, self.ahead = handle, []
         found = super().resumed(handle)
         if found.savepoint.shards:  # states belong to shards, so their number stays what it was
             self.shards = found.savepoint.shards[0].shards
         return found
+
+    def _reading(self, savepoint: Savepoint, read: Callable[[], Result]) -> Result:
+        """What this replica has computed ahead is removed once a peer has published it: then it stands in the table."""
+        while True:
+            ahead = len(self.ahead)
+            try:
+                return super()._reading(savepoint, read)
+            except FileNotFoundError:
+                self._published()
+                if len(self.ahead) >= ahead:
+                    raise
+
+    def _stood(self, found: Stored) -> bool:
+        """A savepoint says what was published before it, so one that was never committed is nothing to go on from."""
+        app = app_of(self.version.operator, self.version.number)
+        step = {"reprise.app": app, "reprise.step": str(found.savepoint.batch), "reprise.attempt": str(found.attempt)}
+        return any(step.items() <= commit.items() for commit in self.handle.history())
 
     @property
     def _shards_alone(self) -> bool:
@@ -124,7 +142,10 @@ class OrderedDetection(Detection):
         known = at or Instant(upto, self._log_end(savepoint, ends))
         if nothing_new and known == savepoint.at:
             return None
-        changed = _joined([_changed(arrived, edge.end, head.upto, late_sns) for arrived, edge in zip(new, edges, strict=True)])
+        changed = _joined([
+            _changed(arrived, edge.end, head.upto, late_sns if edge.name == EVENT_LOG else NOTHING)
+            for arrived, edge in zip(new, edges, strict=True)
+        ])
         floors = [floor_of(arrived.number, arrived.reached, upto, start) for arrived, start in zip(came, starts, strict=True)]
         final = self._committed_final if at else self._final(slack, order)
         following = replace(
@@ -226,12 +247,13 @@ class OrderedDetection(Detection):
     def _order_payloads(self, savepoint: Savepoint, reach: OrderedReach) -> list[dict[str, Any]]:
         before, order = _order(savepoint, self.ordering), reach.order
         assert order is not None
-        states = _states(savepoint, self.shards)
+        kept = [shard.states for shard in savepoint.shards if shard.states] or [packed((State(),))] * self.shards
         published = self._published() if reach.late_from else ()
         horizon = order.final - self.ordering.revise_us if order.final > BEFORE_ALL else BEFORE_ALL
         last = savepoint.seed.ordinal - 1
         payloads = []
-        for shard, mine in enumerate(states):
+        for shard, stored in enumerate(kept):
+            mine = unpacked(stored)
             late = [ts for bucket, ts in reach.late_from if not self.by_bucket or bucket % self.shards == shard]
             base = mine[base_of(mine, min(late, default=before.upto + 1))]
             mark = before.mark(base.upto)
@@ -243,12 +265,12 @@ class OrderedDetection(Detection):
                 "operator": self.operator.name,
                 "shard": shard,
                 "shards": self.shards,
-                "states": base64.b64encode(packed(mine)).decode(),
+                "states": base64.b64encode(stored).decode(),
                 "base": base.upto,
                 "inputs": self._inputs(savepoint, reach, shard, base, mark),
                 "in_order": reach.in_order,
                 "gone": np.unique(reach.changed.ts[gone]).tolist(),
-                "filter_keys": self.filters_keys,
+                "filter_keys": self.shards > 1 and not self.by_bucket,  # there may be more or fewer than were asked for
                 "before": before.upto,
                 "upto": reach.at.ts,
                 "final": order.final,
@@ -282,7 +304,10 @@ class OrderedDetection(Detection):
         return inputs
 
     def _published(self) -> tuple[OutputFile, ...]:
-        return output_of(self.lake, self.graph.open_outputs(), self.version.operator, self.version.number).files
+        """What stands in the table, and what will stand there once it is published: late events change both."""
+        there = output_of(self.lake, self.graph.open_outputs(), self.version.operator, self.version.number)
+        self.ahead = [file for file in self.ahead if file.first_sn > there.last]
+        return (*there.files, *self.ahead)
 
     @property
     def _final_app(self) -> str:
@@ -313,7 +338,10 @@ class OrderedDetection(Detection):
     def _stamped(self, stamps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         back = [self.runner.here(retract_task, stamp) for stamp in stamps if "files" in stamp]
         rest = [stamp for stamp in stamps if "files" not in stamp]
-        return [*back, *(super()._stamped(rest) if rest else [])]
+        written = [*back, *(super()._stamped(rest) if rest else [])]
+        paths = [f"{stamps[0]['folder']}/{result['name']}" for result in written]
+        self.ahead += [OutputFile(path, *number_range(path, "ordinal")) for path in paths]
+        return written
 
     def _following(
         self, savepoint: Savepoint, seed: Seed, shards: list[dict[str, Any]], reach: Reach, seconds: float
@@ -357,16 +385,12 @@ def _order(savepoint: Savepoint, ordering: Ordering) -> Order:
     return replace(ordering.beginning(), marks=(Mark(floors=tuple(edge.end for edge in savepoint.edges)),))
 
 
-def _states(savepoint: Savepoint, shards: int) -> list[tuple[State, ...]]:
-    kept = [unpacked(shard.states) for shard in savepoint.shards if shard.states]
-    return kept or [(State(),)] * shards
-
-
 def _changed(arrived: Arrivals, read: int, upto: int, late_sns: Int64s) -> TakenBack:
     """What was not there when everything up to a time was published, and what was and no longer counts (its number is kept)."""
     back = arrived.taken_back
-    back = back.those((back.number <= read) & (back.ts <= upto) & ~np.isin(back.by, late_sns))
-    comes = (arrived.ts <= upto) & arrived.stands & ~np.isin(arrived.number, late_sns)
+    back = back.those(~np.isin(back.by, late_sns))  # what comes too late takes nothing back
+    comes = (arrived.ts <= upto) & ~np.isin(arrived.number, back.number) & ~np.isin(arrived.number, late_sns)
+    back = back.those((back.number <= read) & (back.ts <= upto))
     zeros = np.zeros(int(comes.sum()), np.int64)
     return _joined([back, TakenBack(zeros, arrived.ts[comes], arrived.bucket[comes], zeros)])
 
@@ -377,12 +401,14 @@ def _joined(parts: Sequence[TakenBack]) -> TakenBack:
 
 def _shard_savepoint(result: dict[str, Any], floors: Sequence[int], ends: Sequence[int]) -> ShardSavepoint:
     """What a late event can go back to needs all events after it, and of those before what it says."""
-    held, kept = np.array(result["needed"], np.int64), []
-    for index, (floor, end) in enumerate(zip(floors, ends, strict=True)):
+    held, kept = read_numbers(base64.b64decode(result["needed"])), []
+    for index, end in enumerate(ends):
+        floor = min(floors[index], end)
         mine = numbers_in(held, index, len(ends))
-        needed = np.concatenate([mine[mine <= floor], np.arange(floor + 1, end + 1)])
-        trim_sn = int(needed[0]) - 1 if needed.size else end
+        mine = mine[mine <= floor]
+        trim_sn = int(mine[0]) - 1 if mine.size else floor
         # States name their events themselves, so that places in a merged stream say nothing here.
-        places = stored_numbers(needed) if len(ends) > 1 else b""
-        kept.append(Kept(trim_sn, stored_gaps(needed, trim_sn, end), places=places))
+        places = stored_numbers(np.concatenate([mine, np.arange(floor + 1, end + 1)])) if len(ends) > 1 else b""
+        # Nothing is skipped above the floor, so that the gaps end there, however many events follow.
+        kept.append(Kept(trim_sn, stored_gaps(mine, trim_sn, floor), places=places))
     return ShardSavepoint(result["shard"], result["shards"], tuple(kept), states=base64.b64decode(result["states"]))

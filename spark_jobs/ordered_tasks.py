@@ -29,6 +29,7 @@ from spark_jobs.ordering.revisions import RETRACT, Revision, net, revision, with
 from spark_jobs.ordering.states import Corrected, State, base_of, corrected, first_window, forward
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
 from spark_jobs.recovery.policy import Since, policy_of
+from spark_jobs.recovery.sets import stored_numbers, union
 from spark_jobs.streams import as_part, in_log, in_time, stored_columns_of, traced
 from spark_jobs.tasks import pipeline_of, reach_phase, read_arrow, write_arrow, write_complex_events
 
@@ -55,7 +56,7 @@ def order_task(payload: dict[str, Any]) -> dict[str, Any]:
         "retracted": done.retract.num_rows if done.retract is not None else 0,
         "marks": marks(matches) if matches is not None else [],
         "states": base64.b64encode(packed(states)).decode(),
-        "needed": np.unique(np.concatenate([state.needed for state in states])).tolist(),
+        "needed": base64.b64encode(stored_numbers(union([np.sort(state.needed) for state in states]))).decode(),
         "first_upto": states[0].upto,
         "replayed": done.again,
         "read": done.read,
@@ -94,10 +95,15 @@ def _as_it_came(payload: dict[str, Any], pipeline: Pipeline, operator: Operator,
     scanned = time.perf_counter()
     known = Known(after, end, state.upto, payload["upto"], first_window(operator, state))
     found = match_shard(operator, events, known, replay=Replay(state.context, state.floors))
-    needed = np.union1d(found.held_sn, found.context_sn)
-    following = State(payload["upto"], end, needed, needed, np.setdiff1d(found.context_sn, found.held_sn), found.floors)
+    context = np.setdiff1d(found.context_sn, found.held_sn) if found.context_sn.size else found.context_sn
+    needed = union([found.held_sn, context])
+    following = State(payload["upto"], end, needed, needed, context, found.floors)
+    new = int64s(events["stream_ts"])[int64s(events["sn"]) > after]
+    # A batch may end between two events of the same time: a state that knows only the first is nothing to go back to.
+    first = int(new.min()) if new.size else payload["upto"]
+    older = tuple(state for state in states if state.upto < first)
     seconds = {"scan": scanned - started, "kernel": time.perf_counter() - scanned}
-    return _Done([found.matches], (*states, following), int((int64s(events["sn"]) > after).sum()), seconds)
+    return _Done([found.matches], (*older, following), new.size, seconds)
 
 
 def _in_time(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, states: tuple[State, ...]) -> _Done:
@@ -220,4 +226,4 @@ def retract_task(payload: dict[str, Any]) -> dict[str, Any]:
     }
     name = output_name(first, first + count - 1, payload["batch"], payload["attempt"], payload["index"])
     path = write_complex_events(f"{payload['folder']}/{name}", pa.table(columns), schema)
-    return {"rows": count, "seed": Seed(payload["seed"][0], first + count), "name": Path(path).name}
+    return {"rows": count, "retracted": count, "seed": Seed(payload["seed"][0], first + count), "name": Path(path).name}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
@@ -22,6 +21,7 @@ from spark_jobs.errors import suggest
 from spark_jobs.ordering.order import Order
 from spark_jobs.ordering.slack import Slack
 from spark_jobs.ordering.speculation import Speculation
+from spark_jobs.places import NAME, NO_SCHEDULE, SCHEDULE
 from spark_jobs.transactions.operators import DEPTH, Balance, HeavyHitters, StatefulOperator
 
 # The input of operators that read no other operator.
@@ -31,7 +31,7 @@ DEFAULT_HEARTBEAT = "1 s"
 
 
 def _name(text: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", text):
+    if not NAME.fullmatch(text):
         raise ValueError(f"'{text}' is not a name; use small letters, digits and _, starting with a letter")
     return text
 
@@ -307,10 +307,17 @@ class Recovery(_Strict):
         return duration(self.heartbeat or DEFAULT_HEARTBEAT) / 1e6
 
 
+def _schedule(text: str) -> str:
+    if not SCHEDULE.fullmatch(text):
+        raise ValueError(NO_SCHEDULE)
+    return text
+
+
 class Pipeline(_Strict):
     """A checked pipeline. Use `load_pipeline`; `Pipeline.model_validate_json` is for tasks."""
 
     name: Name
+    schedule: Annotated[str, AfterValidator(_schedule)] | None = None  # when Airflow looks for new landing files
     source: Source
     operators: dict[Name, AnyOperator] = Field(min_length=1)
     ordering: Ordering | None = None

@@ -40,9 +40,8 @@ from spark_jobs.pipeline import (
     StatefulSpec,
     WindowSpec,
 )
+from spark_jobs.places import MAX_FILE_BYTES
 
-# Larger files than this are not pipelines; the bound keeps hostile YAML from exhausting memory.
-MAX_FILE_BYTES = 1_000_000
 # Garbage collection, a commit or a busy machine hold a process up for a tenth of a second now and then.
 SHORTEST_HEARTBEAT = 0.1
 Path_ = tuple[str, ...]
@@ -225,9 +224,9 @@ def _replication_problems(pipeline: Pipeline) -> list[tuple[Path_, str]]:
     if recovery.period < SHORTEST_HEARTBEAT:
         here = ("recovery", "heartbeat")
         return [(here, f"a heartbeat of less than {SHORTEST_HEARTBEAT:g} s takes every pause of a process for its end")]
-    if pipeline.ordering is not None:
-        why = "corrections are computed from what was published, so replicas could not compute ahead"
-        return [(("recovery", "strategy"), f"'replication' does not go together with 'ordering': {why}")]
+    if pipeline.ordering is not None and pipeline.ordering.speculation == "adaptive":
+        why = "replicas are not equally fast, so each would speculate on something else; write a number from 0 to 1"
+        return [(("ordering", "speculation"), f"'adaptive' does not go together with 'strategy: replication': {why}")]
     return []
 
 

@@ -31,15 +31,25 @@ _MEANING = {
     "no false order": "every match carries the reference's number",
     "completeness": "the whole log was processed",
 }
+_INGEST_NOT_CHECKED = (
+    "what ingest accepted or rejected: the reference run reads the same event_log as detection, and only the suite of incoming "
+    "partitions judges it"
+)
+_ORDER_NOT_CHECKED = "events are matched in the order of their arrival; late ones are not put back into their place"
 
 
 def write_report(pipeline: Pipeline, lake: Lake, out: Path) -> dict[str, Any]:
     """Write `out` and, beside it, the facts in it as JSON."""
     facts = gather(pipeline, lake)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page("report.html.j2", facts=facts, timeline=_timeline(facts)), encoding="utf-8")
+    out.write_text(report_page(facts), encoding="utf-8")
     out.with_suffix(".json").write_text(json.dumps(facts, default=str), encoding="utf-8")
     return facts
+
+
+def report_page(facts: dict[str, Any]) -> str:
+    """The report as HTML."""
+    return page("report.html.j2", facts=facts, timeline=_timeline(facts))
 
 
 def page(template: str, **facts: Any) -> str:
@@ -80,6 +90,7 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
     faults = [_fault(row) for row in history if row["kind"] == "fault"]
     savepoints = [row for row in all_rows(lake) if row["place"] == 0]
     published = committed_attempts(lake)
+    replicas = {attempt["number"] for attempt in attempts if attempt["replica"] is not None}
     return {
         "pipeline": pipeline.name,
         "verdict": _overall(operators),
@@ -89,11 +100,12 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
         "missed": _missed(lake),
         "healed": _said(history, "heal"),
         "repaired": [row["detail"].get("reason", "") for row in history if row["kind"] == "repair"],
-        "fenced": sum(row["kind"] == "fence" for row in history),
+        "fenced": sum(row["kind"] == "fence" and row["attempt"] not in replicas for row in history),
+        "replicas": _replicas(history, len(replicas)),
         "gaps": _said(history, "gap"),
         "cost": _cost(attempts),
         "next": _next_steps(operators),
-        "docs": str(docs_index(lake)) if docs_index(lake).exists() else None,
+        "docs": docs_index(lake).as_uri() if docs_index(lake).exists() else None,
         "batches": _batches(attempts, savepoints, published),
         "dead_letters": sum(1 for s in savepoints if published.get(_place(s)) != s["attempt"]),
         "quarantine": _quarantine(lake),
@@ -105,11 +117,17 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
         "made": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         "lake": str(lake.root),
         "versions": versions(),
-        "not_checked": [
-            "what ingest accepted or rejected: the reference run reads the same event_log as detection, and only the suite "
-            "of incoming partitions judges it",
-            "events are matched in the order of their arrival; late ones are not put back into their place",
-        ],
+        "not_checked": [_INGEST_NOT_CHECKED, *([_ORDER_NOT_CHECKED] if pipeline.ordering is None else [])],
+    }
+
+
+def _replicas(history: list[dict[str, Any]], attempts: int) -> dict[str, Any]:
+    """Who led, who was missed, and what the others held and could forget; a peer that was faster is no fault of anybody."""
+    told = [row for row in history if row["kind"] in ("leader", "suspicion")]
+    return {
+        "attempts": attempts,
+        "told": [{"at": row["at"].timestamp(), "what": row["name"], "why": row["detail"].get("why", "")} for row in told],
+        "pruned": sum(row["detail"].get("batches", 0) for row in history if row["kind"] == "prune"),
     }
 
 
@@ -210,6 +228,7 @@ def _attempts(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
             {
                 "number": row["attempt"],
                 "job": row["job"],
+                "replica": row["detail"].get("replica"),  # of its first record
                 "start": at,
                 "end": at,
                 "ended": "killed",
@@ -320,7 +339,7 @@ def _timeline(facts: dict[str, Any]) -> dict[str, Any]:
         {
             **{name: attempt[name] for name in ("number", "job", "ended")},
             "bars": [
-                _bar(b["start"], b["end"], batches[0]["start"], longest) | {"batch": b["batch"], "lost": b["lost"]}
+                _bar(b["start"], b["end"], batches[0]["start"], longest) | {"batch": b["batch"], "came": b["came"]}
                 for b in batches
             ],
             "kill": _percent(attempt["fault"]["at"], batches[0]["start"], longest) if attempt["fault"] else None,
@@ -332,17 +351,18 @@ def _timeline(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _batch_spans(attempt: dict[str, Any]) -> list[dict[str, Any]]:
-    """When each batch of a detection began and ended; one that never finished was lost with the process."""
-    open_: dict[tuple[Any, Any], float] = {}
+    """When each batch of a detection began and ended, and what came of it: published, held for a peer that did so, or lost."""
+    open_: dict[tuple[Any, Any], dict[str, Any]] = {}
     spans = []
     for phase in attempt["phases"]:
         place = (phase["operator"], phase["batch"])
         if phase["name"] == "detect.started":
-            open_[place] = phase["at"]
+            open_[place] = {"start": phase["at"], "end": attempt["end"], "batch": phase["batch"], "came": "lost"}
+        elif phase["name"] == "detect.written" and place in open_ and attempt["replica"] is not None:
+            open_[place] |= {"end": phase["at"], "came": "held"}
         elif phase["name"] == "detect.finished" and place in open_:
-            spans.append({"start": open_.pop(place), "end": phase["at"], "batch": phase["batch"], "lost": False})
-    spans += [{"start": at, "end": attempt["end"], "batch": batch, "lost": True} for (_, batch), at in open_.items()]
-    return sorted(spans, key=lambda span: float(span["start"]))
+            spans.append({**open_.pop(place), "end": phase["at"], "came": "published"})
+    return sorted([*spans, *open_.values()], key=lambda span: float(span["start"]))
 
 
 def _bar(start: float, end: float, begin: float, span: float) -> dict[str, Any]:

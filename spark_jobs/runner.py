@@ -33,6 +33,14 @@ _LONGEST_SOCKET_FOLDER = 60
 CLASS_ARCHIVE = Path(__file__).resolve().parents[1] / ".local" / "spark-classes.jsa"
 # No performance data in the system's folder. The JVM only schedules, so it is tuned for a quick start, not for peak speed.
 _JVM = "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Columns of a batch are a few large pieces that come and go. By default both allocators, Arrow's and the C library's, give them
+# back at once, and the kernel clears every page of them again: on virtual machines that takes up to half of the time.
+_KEEP_PAGES = {
+    "MIMALLOC_PURGE_DELAY": "-1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
 
 
 class Runner(Protocol):
@@ -203,6 +211,6 @@ def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> 
     with log.open("ab") as noise:
         # pyspark ships this function without annotations, hence the ignore.
         gateway = launch_gateway(conf, popen_kwargs={"stdout": noise, "stderr": noise})  # type: ignore[no-untyped-call]
-    context = SparkContext(conf=conf, gateway=gateway)
+    context = SparkContext(conf=conf, gateway=gateway, environment=dict(_KEEP_PAGES))
     context.parallelize([0], 1).map(str).collect()
     return context

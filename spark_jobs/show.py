@@ -33,6 +33,7 @@ TABLES = [
     "quarantine",
     "verdicts",
     "validations",
+    "metrics",
     "phases",
     "faults",
 ]
@@ -60,6 +61,7 @@ def rows_of(what: str, folder: Path | None, limit: int) -> Rows:
         "quarantine": _quarantine,
         "verdicts": _verdicts,
         "validations": _validations,
+        "metrics": _metrics,
     }[what](lake)
     return columns, rows[-limit:]
 
@@ -188,14 +190,20 @@ def _quarantine(lake: Lake) -> Rows:
 
 def _verdicts(lake: Lake) -> Rows:
     columns = ["at", "pipeline", "operator", "version", "verdict", "events", "matches", "reference_matches"]
-    read = sorted(lake.read("verdicts").to_pylist(), key=lambda r: r["at"])
-    return columns, [[_time(r["at"]), *[r[c] for c in columns[1:]]] for r in read]
+    return _in_time(lake, "verdicts", columns)
 
 
 def _validations(lake: Lake) -> Rows:
-    columns = ["at", "suite", "subject", "expectation", "met", "detail"]
-    read = sorted(lake.read("validations").to_pylist(), key=lambda r: r["at"])
-    return columns, [[_time(r["at"]), *[r[c] for c in columns[1:]]] for r in read]
+    return _in_time(lake, "validations", ["at", "suite", "subject", "expectation", "met", "detail"])
+
+
+def _metrics(lake: Lake) -> Rows:
+    return _in_time(lake, "metrics", ["at", "pipeline", "operator", "name", "value"])
+
+
+def _in_time(lake: Lake, table: str, columns: list[str]) -> Rows:
+    read = sorted(lake.read(table).to_pylist(), key=lambda r: r["at"])
+    return columns, [[_time(r["at"]), *["" if r[c] is None else r[c] for c in columns[1:]]] for r in read]
 
 
 def _time(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from spark_jobs.cep.sequencer import Seed
@@ -111,20 +112,32 @@ class Chunks:
     payloads: list[dict[str, Any]]
     scratch: str
     committed: list[dict[str, Any]] = field(default_factory=list)
+    read: dict[int, str] = field(default_factory=dict)  # the events of chunks that are not committed yet
     runs: int = 0
 
-    def ahead(self, chunks: range, state: State) -> list[tuple[Effect, dict[str, Any]]]:
-        return [_ran(result) for result in self.runner.run(transact_task, self._told(chunks, state))]
+    def ahead(self, chunks: range, running: int, state: State) -> list[tuple[Effect, dict[str, Any]] | None]:
+        told = self._told(chunks, state)
+        if running < len(chunks):  # where all may run, hardly any will run again: keeping them would cost more than it saves
+            for payload in told:
+                payload["keep"] = f"{payload['out']}-events"
+            self.read |= {chunk: payload["keep"] for chunk, payload in zip(chunks, told, strict=True)}
+        for payload in told[running:]:
+            payload["state"] = None
+        done = self.runner.run(transact_task, told)
+        return [_ran(result) if result["effect"] else None for result in done]
 
     def alone(self, chunk: int, state: State) -> tuple[Effect, dict[str, Any]]:
         """Here, where it takes less time than a Spark job takes to start; but faults that are armed for workers need one."""
         (told,) = self._told(range(chunk, chunk + 1), state)
+        told["kept"] = self.read.get(chunk)
         if told["faults"]:
             return _ran(self.runner.run(transact_task, [told])[0])
         return _ran(self.runner.here(transact_task, told))
 
     def commit(self, chunk: int, result: dict[str, Any]) -> None:
         self.committed.append(result)
+        if chunk in self.read:
+            Path(self.read.pop(chunk)).unlink()
 
     def _told(self, chunks: range, state: State) -> list[dict[str, Any]]:
         """A run has files of its own: those of another may still be mapped."""

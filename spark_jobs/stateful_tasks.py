@@ -27,22 +27,15 @@ NOTHING: Int64s = np.empty(0, np.int64)
 
 
 def transact_task(payload: dict[str, Any]) -> dict[str, Any]:
-    """Run one chunk. What it found goes to a scratch file as matches do, what it learned and adds to another."""
+    """Run a chunk, or only read it. What it found goes to a scratch file as matches do, what it learned and adds to another."""
     pipeline = pipeline_of(payload["pipeline"])
     operator = pipeline.built[payload["operator"]]
     started = time.perf_counter()
-    events = read_events(
-        payload["files"],
-        pipeline.source.schema,
-        operator.columns,
-        NOTHING,
-        payload["after"],
-        payload["end"],
-        in_sn_order=True,
-    )
+    events = _events(payload, pipeline, operator)
     reach_phase(payload, "match.read")
     scanned = time.perf_counter()
-    events = events.unify_dictionaries().combine_chunks()
+    if payload["state"] is None:
+        return {"effect": None}
     rows, chunk = chunk_in(pipeline, operator, events)
     state = State.of(read_arrow(payload["state"]))
     effect = pipeline.stateful[operator.name].run(chunk, state)
@@ -59,6 +52,18 @@ def transact_task(payload: dict[str, Any]) -> dict[str, Any]:
         "read": events.num_rows,
         "seconds": {"scan": scanned - started, "kernel": ran - scanned, "write": time.perf_counter() - ran},
     }
+
+
+def _events(payload: dict[str, Any], pipeline: Pipeline, operator: Operator) -> pa.Table:
+    """What an earlier run of the chunk has kept, or what the log says; kept in turn for who may have to run it again."""
+    if payload.get("kept"):
+        return read_arrow(payload["kept"])
+    columns, schema = operator.columns, pipeline.source.schema
+    events = read_events(payload["files"], schema, columns, NOTHING, payload["after"], payload["end"], in_sn_order=True)
+    events = events.unify_dictionaries().combine_chunks()
+    if payload.get("keep"):
+        write_arrow(payload["keep"], events)
+    return events
 
 
 def chunk_in(pipeline: Pipeline, operator: Operator, events: pa.Table) -> tuple[Int64s, Chunk]:
@@ -83,7 +88,9 @@ def _amounts(pipeline: Pipeline, operator: Operator, events: pa.Table, rows: Int
         return NO_CELLS
     column = decoded(events[spec.amount]).take(pa.array(rows))
     amounts = units(column) if pa.types.is_decimal(column.type) else int64s(column)
-    wrong = np.flatnonzero(np.abs(amounts) > LARGEST_AMOUNT)
+    wrong = np.flatnonzero(
+        (amounts > LARGEST_AMOUNT) | (amounts < -LARGEST_AMOUNT)
+    )  # the smallest number has no absolute value
     if wrong.size:
         raise RepriseError(
             f"event {int64s(events['sn'])[rows[wrong[0]]]:,} moves {column[int(wrong[0])].as_py()}, which is more than "

@@ -225,7 +225,7 @@ def write_complex_events(path: str, stamped: pa.Table, schema: pa.Schema) -> str
         path,
         compression={f.name: "none" if f.name in rising else "snappy" for f in schema},
         # Lists are named by their inner column; what is not named here is written as it is, without trying codes first.
-        use_dictionary=["key", "symbols.list.element", "inputs.list.element"],
+        use_dictionary=["key", "revision", "symbols.list.element", "inputs.list.element"],
         column_encoding={**dict.fromkeys(rising, "DELTA_BINARY_PACKED"), "sns.list.element": "DELTA_BINARY_PACKED"},
         store_schema=False,  # in the file coded text is text
         write_page_checksum=True,

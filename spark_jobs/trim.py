@@ -117,16 +117,13 @@ def vacuum(lake: Lake, hours: int) -> int:
 def acknowledged(
     graph: Graph, handle: DeltaTable, queue: str, number: int = LOG_VERSION, without: Sequence[Version] = ()
 ) -> list[Acknowledged]:
-    """What the living consumers of a queue say: also those that the pipeline file does not name any more, and those that it
-    names and that have not run yet."""
+    """What the living consumers of a queue say: also those that the pipeline file does not name any more, those that it names
+    and that have not run yet, and those that it names again after others have followed them."""
     known = registry(graph.lake)
-    readers = [
-        version
-        for name in sorted({version.operator for version in known.versions})
-        for version in known.living(name)
-        if version.inputs.get(queue) == number and version not in without
-    ]
     matched = known.matching(graph.pipeline)
+    living = [v for name in sorted({v.operator for v in known.versions}) for v in known.living(name)]
+    named_again = [version for version in matched.values() if version not in living]
+    readers = [v for v in (*living, *named_again) if v.inputs.get(queue) == number and v not in without]
     waiting = [name for name in graph.pipeline.consumers(queue) if name not in matched]
     return [
         *(_acknowledged(graph.lake, handle, version, queue) for version in readers),

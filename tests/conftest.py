@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +39,8 @@ operators:
 
 
 # Files that take minutes begin first, so that at the end no worker waits for one of them.
-SLOW = ("test_campaign_spark", "test_catalogue", "test_up", "test_dags", "test_campaign", "test_simulator_random", "test_graph")
+SLOW = ("test_campaign_spark", "test_catalogue", "test_airflow_bars", "test_up", "test_dags", "test_campaign",
+        "test_simulator_random", "test_graph", "test_browser")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,8 +50,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class _Kept(Suite):
     """A suite whose process goes on when a job is done with it."""
 
+    @property
+    def ended(self) -> bool:
+        assert isinstance(self._process, subprocess.Popen)
+        return self._process.poll() is not None
+
     def close(self) -> None:
-        if self._process.poll() is not None:
+        if self.ended:
             self.end()
 
     def end(self) -> None:
@@ -63,7 +70,7 @@ def _suites() -> Iterator[None]:
 
     def shared(*files: Path) -> _Kept:
         key = (os.getpid(), *((file, file.stat().st_mtime_ns) for file in files))  # a forked process needs its own
-        if key not in kept or kept[key]._process.poll() is not None:
+        if key not in kept or kept[key].ended:
             kept[key] = _Kept(*files)
         return kept[key]
 

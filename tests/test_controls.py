@@ -373,7 +373,7 @@ def verdicts(log: Path, folder: Path, planted: Planted) -> set[str]:
     FaultPlan(lake).allow()
     FaultPlan(lake).arm(parse_fault("kill_driver:detect.saved@99"))
     with planted:
-        (crash,) = checkers.run_checkers(SimpleNamespace(faults_armed=0, judged_before=0), {"mine": crashing})
+        (crash,) = checkers.run_checkers(SimpleNamespace(faults_armed=0, judged_before=0, trimmed=0), {"mine": crashing})
         found = broken(pipeline, lake)
         laws = {
             "a crash is unknown": crash.verdict is Verdict.UNKNOWN,

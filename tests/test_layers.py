@@ -24,8 +24,8 @@ def imports_of(file: Path) -> set[str]:
 
 ALLOWED = {
     "spark_jobs/cep": {"spark_jobs.cep", "spark_jobs.errors"},
-    "spark_jobs/faults": {"spark_jobs.faults", "spark_jobs.lake.tables", "spark_jobs.errors"},
-    "spark_jobs/ordering": {"spark_jobs.ordering", "spark_jobs.cep", "spark_jobs.errors"},
+    "spark_jobs/faults": {"spark_jobs.faults", "spark_jobs.lake.journals", "spark_jobs.lake.tables", "spark_jobs.errors"},
+    "spark_jobs/ordering": {"spark_jobs.ordering", "spark_jobs.recovery.sets", "spark_jobs.cep", "spark_jobs.errors"},
     "spark_jobs/transactions": {"spark_jobs.transactions", "spark_jobs.cep", "spark_jobs.errors"},
     "schemas": set(),
 }

@@ -326,6 +326,9 @@ def rewritten(lake: Lake, change: Callable[[pa.Table], pa.Table], patch: pytest.
     [
         (lambda t: t.set_column(t.schema.get_field_index("of"), "of", pa.nulls(t.num_rows, pa.int64())), "every retraction"),
         (lambda t: t.set_column(t.schema.get_field_index("y"), "y", pc.add(t["y"], 1)), "no false positives"),
+        (lambda t: t.set_column(t.schema.get_field_index("ordinal"), "ordinal", pc.add(t["ordinal"], 1)), "every row has the"),
+        (lambda t: t.set_column(t.schema.get_field_index("x"), "x", pc.negate(t["x"])), "every row has the next number"),
+        (lambda t: t.slice(1), "every row has the next number"),
     ],
 )
 def test_a_broken_output_is_invalid(
@@ -336,6 +339,12 @@ def test_a_broken_output_is_invalid(
     assert Verdict.INVALID in {done.verdict for done in found}
     wrong = {f.property for done in found for f in done.findings if f.verdict is Verdict.INVALID}
     assert any(name.startswith(property_) for name in wrong), wrong
+
+
+def test_a_clock_that_never_ticks_is_no_reason_to_say_valid(disordered: Path, tmp_path: Path) -> None:
+    pipeline, lake = pipeline_of("clock: nobody"), copy(disordered, tmp_path)
+    find(pipeline, lake, 500)
+    assert {done.verdict for done in verify(pipeline, lake)} == {Verdict.UNKNOWN}
 
 
 @given(
@@ -357,7 +366,7 @@ def test_reference_and_detection_agree_on_what_came_too_late(
     course = follow(beginning, ts[on_time], ticks[on_time] if by_source else by_stream_time(beginning, ts[on_time]))
     found = too_late(finals_before(beginning, course, on_time), np.minimum(ts, since), revise)
     source = pa.chunked_array([pa.array(["s0" if tick else "s1" for tick in ticks], pa.string())])
-    assert np.flatnonzero(left_out(ts, source, ordering, since)).tolist() == found.tolist()
+    assert np.flatnonzero(left_out(ts, source, ordering, since)[0]).tolist() == found.tolist()
 
 
 def test_a_trim_keeps_what_late_events_can_go_back_to(tmp_path: Path) -> None:

@@ -179,3 +179,16 @@ def test_what_did_not_change_stops_the_cascade(tmp_path: Path) -> None:
     assert back["level"] == 0
     assert rows.filter(pc.field("operator") == "level").num_rows > 2
     assert {done.verdict for done in verify(pipeline, lake)} == {Verdict.VALID}
+
+
+def test_who_has_read_all_and_is_behind_in_time_is_not_complete(logs: dict[str, Path], tmp_path: Path) -> None:
+    """Batches of an operator that reads operators are cut by time: after the first of several it knows the whole log."""
+    pipeline, lake = pipeline_of("speculation: 0.3"), copy(logs["late"], tmp_path)
+    FaultPlan(lake).allow()
+    FaultPlan(lake).arm(parse_fault("raise_error:detect.published@1:pairs"))
+    with pytest.raises(InjectedFailure):
+        find(pipeline, lake, 20)
+    found = {done.operator: done for done in verify(pipeline, lake)}
+    (complete,) = [f for f in found["pairs"].findings if f.property == "completeness"]
+    assert complete.verdict is Verdict.UNKNOWN
+    assert "not matched yet" in complete.note

@@ -53,7 +53,12 @@ ROOT = Path(__file__).resolve().parents[1]
         ("name: small", "name: small\nrecovery: {strategy: replication, f: 0}", 3, "greater than or equal to 1"),
         ("name: small", "name: small\nrecovery: {strategy: replication, f: 1, heartbeat: 1 ms}", 3, "every pause of a process"),
         ("name: small", "name: small\nrecovery: {strategy: replication, f: 1, beat: 1 s}", 3, "unknown key 'beat'"),
-        ("name: small", "name: small\nordering: {}\nrecovery: {strategy: replication, f: 1}", 4, "together with 'ordering'"),
+        (
+            "name: small",
+            "name: small\nordering: {speculation: adaptive}\nrecovery: {strategy: replication, f: 1}",
+            3,
+            "together with 'strategy: replication'",
+        ),
         ("within: 5 min", "window: {count: 5, slide: 1 min}", 13, "slides by a positive number of events"),
         ("within: 5 min", "window: {time: 5 min, slide: 3}", 13, "slides by a duration"),
         ("within: 5 min", "window: {count: 5, time: 1 h}", 13, "either {count"),

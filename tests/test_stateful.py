@@ -21,6 +21,7 @@ from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.faults.strike import InjectedFailure
 from spark_jobs.graph import Graph
 from spark_jobs.lake.history import Attempt, read_history
+from spark_jobs.lake.scan import read_events
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.pipeline_file import parse_pipeline
@@ -130,9 +131,26 @@ def test_batches_chunks_and_what_ran_ahead_never_show(
 
 
 def test_chunks_did_run_ahead_and_some_ran_again(pipeline: Pipeline, lake: Lake) -> None:
-    find(pipeline, lake, 500)
+    find(pipeline, lake, 100)
     said = [row for row in read_history(lake) if row["kind"] == "transactions"]
     assert 0 < sum(row["detail"]["again"] for row in said) < sum(row["detail"]["ahead"] for row in said)
+
+
+def test_a_chunk_that_runs_again_is_not_read_again(
+    pipeline: Pipeline, lake: Lake, monkeypatch: pytest.MonkeyPatch, expected: list[dict[str, Any]]
+) -> None:
+    reads: list[tuple[int, int]] = []
+
+    def counted(files: Any, schema: Any, columns: Any, sns: Any, after: int, end: int, **how: Any) -> Any:
+        reads.append((after, end))
+        return read_events(files, schema, columns, sns, after, end, **how)
+
+    monkeypatch.setattr("spark_jobs.stateful_tasks.read_events", counted)
+    find(pipeline, lake, 500)
+    assert output(lake) == expected
+    said = [row["detail"] for row in read_history(lake) if row["kind"] == "transactions"]
+    assert sum(detail["again"] for detail in said) > 0
+    assert len(reads) == sum(detail["chunks"] for detail in said)
 
 
 def test_spark_gives_the_same(pipeline: Pipeline, lake: Lake, expected: list[dict[str, Any]], spark: Runner) -> None:
@@ -197,6 +215,13 @@ def test_an_amount_that_cannot_be_added_exactly_is_a_sentence(lake: Lake, monkey
     monkeypatch.setattr(stateful_tasks, "LARGEST_AMOUNT", 8_900)
     with pytest.raises(RepriseError, match=r"event [\d,]+ moves -8\d\.\d\d, which is more than 8,900 of the smallest unit"):
         find(parse_pipeline(PIPELINE, "accounts.yaml"), lake)
+
+
+def test_the_smallest_number_which_has_no_absolute_value_is_too_large() -> None:
+    pipeline = parse_pipeline(PIPELINE.replace('"decimal(12,2)"', "int"), "accounts.yaml")
+    events = pa.table({"sn": [1], "amount": [-(2**63)]})
+    with pytest.raises(RepriseError, match="event 1 moves -9223372036854775808"):
+        stateful_tasks._amounts(pipeline, pipeline.built["overdrawn"], events, np.array([0]))
 
 
 MISTAKES = {

@@ -18,7 +18,7 @@ from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.runner import InlineRunner
-from spark_jobs.trim import trim
+from spark_jobs.trim import acknowledged, trim
 from spark_jobs.verify.job import verify
 from spark_jobs.verify.verdict import Verdict
 from spark_jobs.versions import registry, retire, upgrade
@@ -167,6 +167,15 @@ def test_a_version_that_was_left_again_holds_no_trim(lake: Lake) -> None:
     cut_over(NEW, lake)
     cut_over(OLD, lake)
     assert trim(OLD, lake, Attempt(lake, "trim"))[0].upto > 1_000
+
+
+def test_a_trim_waits_for_a_version_that_the_file_names_again(lake: Lake) -> None:
+    """Rolled back in the file, and not yet cut over to: the old version goes on where it was."""
+    upgraded(NEW, lake, 100)
+    cut_over(NEW, lake)
+    handle = Graph(OLD, lake).open_outputs()
+    named = [a.consumer for a in acknowledged(Graph(OLD, lake), handle, "event_log")]
+    assert {"probing (version 1)", "probing (version 2)"} <= set(named)
 
 
 def test_a_version_never_cut_over_to_can_be_let_go(lake: Lake) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_jobs.console import say
-from spark_jobs.errors import IngestRefused, RepriseError
+from spark_jobs.errors import CommitStateUnknown, FencedAttempt, IngestRefused, RepriseError
 
 if TYPE_CHECKING:
     from spark_jobs.lake.history import Attempt
@@ -43,6 +43,7 @@ class Job:
 @contextmanager
 def open_job(pipeline: Path, lake: Path, master: str, name: str, replica: int | None = None) -> Iterator[Job]:
     """Load the pipeline, begin an attempt, start Spark in the background; record how it ended."""
+    from spark_jobs.faults.strike import InjectedFailure
     from spark_jobs.lake.history import Attempt
     from spark_jobs.lake.tables import Lake
     from spark_jobs.pipeline_file import load_pipeline
@@ -58,7 +59,9 @@ def open_job(pipeline: Path, lake: Path, master: str, name: str, replica: int | 
             yield Job(loaded, target, runner, attempt)
         ended = "done"
     except BaseException as error:
-        attempt.heal(inputs=isinstance(error, IngestRefused))
+        # Who was fenced, or lost a commit, or was told to fail, has not met any damaged file.
+        blind = (FencedAttempt, CommitStateUnknown, InjectedFailure)
+        attempt.heal(inputs=isinstance(error, IngestRefused), files=not isinstance(error, blind))
         raise
     finally:
         attempt.settle()

@@ -22,7 +22,8 @@ def show(
     what: Annotated[
         str,
         typer.Argument(
-            help="matches, standing, late, savepoints, versions, history, quarantine, verdicts, validations, phases, faults."
+            help="matches, standing, late, savepoints, versions, history, quarantine, verdicts, validations, metrics, "
+            "phases, faults."
         ),
     ],
     lake: Annotated[Path | None, typer.Option(help="The lake folder.")] = None,

@@ -152,7 +152,7 @@ def campaign(
     chosen = Campaign(runs, seed, first, out=out, parallel=parallel, keep=keep, resume=resume)
     chosen = replace(chosen, masters=tuple(master)) if master else chosen
     chosen = replace(chosen, pipelines=tuple(pipeline)) if pipeline else chosen
-    simulated = _simulated(seed, simulate) if simulate else None
+    simulated = _simulated(seed, simulate, parallel) if simulate else None
     found = run_campaign(chosen, _tell_run, simulated)
     write_campaign_report(found, Path(found["folder"]) / "campaign.html")
     for title, columns, rows in summary_tables(found):
@@ -292,19 +292,16 @@ def _faults(
     return faults or [parse_fault(DEFAULT_FAULT)]
 
 
-def _simulated(seed: int, count: int) -> dict[str, int]:
+def _simulated(seed: int, count: int, parallel: int) -> dict[str, int]:
     """Schedules of the commit protocol without processes: all short ones, and so many drawn from seeds."""
-    from itertools import chain
-
-    from spark_jobs.simulator.schedules import exhaustive
-    from spark_jobs.simulator.schedules import simulate as simulate_one
+    from spark_jobs.simulator.schedules import simulate_many
 
     done = anomalies = 0
-    for one in chain(exhaustive(), (simulate_one(seed + k) for k in range(count))):
-        done += 1
-        if one.anomalies:
-            anomalies += 1
-            OUT.print(f"[red]anomaly[/red] {escape(str(one))}")
+    for some in simulate_many(seed, count, parallel):
+        done += some.schedules
+        anomalies += len(some.anomalies)
+        for one in some.anomalies:
+            OUT.print(f"[red]anomaly[/red] {escape(one)}")
     return {"schedules": done, "anomalies": anomalies}
 
 

@@ -165,12 +165,13 @@ def _detect(job: Job, batch_events: int, shards: int, replica: int | None = None
         tell_detected(detect(job.pipeline, job.lake, job.runner, job.attempt, settings))
         return
     from spark_jobs.replication.outgoing import Outgoing
-    from spark_jobs.replication.protocol import Group
+    from spark_jobs.replication.protocol import Group, lowest_latency, lowest_number
 
     recovery = job.pipeline.recovery
     if replica >= recovery.replicas:
         raise RepriseError(f"there is no replica {replica}: the pipeline file says that there are {recovery.replicas}")
-    with Outgoing(replica, Group(recovery.replicas, recovery.period), job.pipeline.name, job.lake, job.attempt) as outgoing:
+    group = Group(recovery.replicas, recovery.period, lowest_number if job.pipeline.ordering else lowest_latency)
+    with Outgoing(replica, group, job.pipeline.name, job.lake, job.attempt) as outgoing:
         done = detect(job.pipeline, job.lake, job.runner, job.attempt, settings, outgoing.run)
     published = ", ".join(f"{d.batches} batches of {d.operator}" for d in done)
     job.attempt.say(f"all is published, by this replica: {published}")

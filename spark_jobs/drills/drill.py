@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,17 +58,26 @@ class Outcome:
 
 def check_drill(drill: Drill) -> None:
     """Refuse a drill that cannot work before anything is started."""
-    operators = list(load_pipeline(drill.pipeline).operators)
     if not drill.faults:
         raise RepriseError("a drill needs at least one fault")
-    for fault in drill.faults:
-        check_against(fault, operators, drill.master, tasks_are_processes=False)
+    check_faults(drill.faults, drill.pipeline, drill.master, tasks_are_processes=False)
+    if drill.landing is not None:
+        check_landing(drill.landing)
+
+
+def check_faults(faults: Sequence[Fault], pipeline: Path, master: str, *, tasks_are_processes: bool) -> None:
+    operators = list(load_pipeline(pipeline).operators)
+    for fault in faults:
+        check_against(fault, operators, master, tasks_are_processes=tasks_are_processes)
         if fault.phase in TRIM_PHASES:
             raise RepriseError(f"'{fault}': a drill does not trim")
-    if drill.landing is not None and not drill.landing.is_dir():
-        raise RepriseError(f"landing folder {drill.landing} does not exist")
-    if drill.landing is not None and not any(file.is_file() for file in drill.landing.rglob("*")):
-        raise RepriseError(f"landing folder {drill.landing} holds no file. Nothing was started.")
+
+
+def check_landing(landing: Path) -> None:
+    if not landing.is_dir():
+        raise RepriseError(f"landing folder {landing} does not exist")
+    if not any(file.is_file() for file in landing.rglob("*")):
+        raise RepriseError(f"landing folder {landing} holds no file. Nothing was started.")
 
 
 def run_drill(drill: Drill, show: Callable[[str], None] = lambda line: None) -> Outcome:
@@ -87,7 +96,7 @@ def run_drill(drill: Drill, show: Callable[[str], None] = lambda line: None) -> 
         why = f"the time limit of {drill.time_limit:g} s was reached: {error}"
     finally:
         left = work.end()
-    return _outcome(folder, why, time.monotonic() - began, work.tries, left)
+    return _outcome(folder, why, time.monotonic() - began, work, left)
 
 
 def _new_folder(drill: Drill) -> Path:
@@ -130,17 +139,19 @@ def _through_airflow(drill: Drill, work: Work, master: str) -> str:
     }
     start = Program((str(ROOT / "scripts" / "airflow"),))
     command = ["dags", "test", "recovery_drill", "--conf", json.dumps(params)]
-    code = work.wait(start(command, work.environment, work.log), "the DAG run")
+    code = work.codes["verify"] = work.wait(start(command, work.environment, work.log), "the DAG run")
     if code and not (work.folder / "report.json").exists():
         return f"the DAG run ended with exit code {code}; what happened is in {work.log}"
     return ""
 
 
-def _outcome(folder: Path, why: str, seconds: float, tries: dict[str, int], left: list[str]) -> Outcome:
+def _outcome(folder: Path, why: str, seconds: float, work: Work, left: list[str]) -> Outcome:
     report = folder / "report.json"
     facts = json.loads(report.read_text()) if report.exists() else {}
     verdict = Verdict(facts["verdict"]) if facts and not why else Verdict.UNKNOWN
+    if verdict is Verdict.VALID and (code := work.codes.get("verify", 0)):
+        verdict, why = Verdict.UNKNOWN, f"the verification ended with exit code {code}; what happened is in {work.log}"
     if left:
         verdict = Verdict.INVALID if verdict is Verdict.VALID else verdict
         why = why or f"{len(left)} processes were left behind: {left[0]}"
-    return Outcome(folder, verdict, why, seconds, tries, left, facts)
+    return Outcome(folder, verdict, why, seconds, work.tries, left, facts)

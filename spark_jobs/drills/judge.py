@@ -40,13 +40,17 @@ def judge(
     if not FaultPlan(lake).fired():
         return verify(pipeline, lake, runner, full=full, suite=suite)
     unseen = []
-    if left := storage.unmet(lake):
-        first = verify(pipeline, lake, runner, full=True, suite=suite)
-        if worst(verification.verdict for verification in first) is Verdict.VALID:
-            unseen = [name for name in left if not name.endswith(".json")]  # of a commit, some bytes say nothing to us
+    if wounds := storage.unmet(lake):
         attempt = Attempt(lake, "verify", announce)
         attempt.heal()
+        for wound in wounds:  # each alone, so that none hides behind another
+            with wound.open():
+                first = verify(pipeline, lake, runner, full=True, suite=suite, record=False)
+            if worst(verification.verdict for verification in first) is Verdict.VALID:
+                unseen.append(wound.path.name)
         attempt.record("end", "done")
+    # Of a commit, some bytes say nothing to us.
+    unseen = [name for name in unseen if not name.endswith(".json")]
     return verify(pipeline, lake, runner, full=full, also=[_noticed(lake, unseen)], suite=suite)
 
 
@@ -78,15 +82,22 @@ def _dropped(history: History, lake: Lake) -> bool:
     return any(ingest["duplicates"] or ingest.get("known_files") for ingest in ingests)
 
 
-def _quarantined(at_least: int) -> Callable[[History, Lake], bool]:
-    return lambda history, lake: lake.read("quarantine").num_rows >= at_least
+def _quarantined(kind: str, at_least: int) -> Callable[[History, Lake], bool]:
+    """Of every partition that was spoiled so, some rows; the log may have had others that are unusable."""
+
+    def there(history: History, lake: Lake) -> bool:
+        files = lake.read("quarantine", ["file"])["file"].to_pylist() if lake.has("quarantine") else []
+        spoiled = [row["detail"]["partition"] for row in history if (row["kind"], row["name"]) == ("fault", kind)]
+        return all(sum(f"{partition}/" in file for file in files) >= at_least for partition in spoiled)
+
+    return there
 
 
 _TRACES: dict[str, Callable[[History, Lake], bool]] = {
     "drop_partition": _has("gap"),
     "deliver_twice": _dropped,
-    "change_schema": _quarantined(1),
-    "poison_rows": _quarantined(POISONED),
+    "change_schema": _quarantined("change_schema", 1),
+    "poison_rows": _quarantined("poison_rows", POISONED),
 }
 # These may be cut short by another fault that strikes in between.
 _TRACES_ALONE: dict[str, Callable[[History, Lake], bool]] = {

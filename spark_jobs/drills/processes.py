@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,11 +71,16 @@ class Warm:
         self._context.set_forkserver_preload(["spark_jobs.drills.warm"])
 
     def __call__(self, arguments: Sequence[str], environment: dict[str, str], log: Path) -> Process:
-        from spark_jobs.drills.warm import command
-
-        process = self._context.Process(target=command, args=(list(arguments), environment, str(log)))
+        process = self._context.Process(target=_in_the_server, args=(list(arguments), environment, str(log)))
         process.start()
         return _Forked(process)
+
+
+def _in_the_server(arguments: list[str], environment: dict[str, str], log: str) -> None:
+    # Only there: what it loads is not for the process that starts commands.
+    from spark_jobs.drills.warm import command
+
+    command(arguments, environment, log)
 
 
 class _Forked:
@@ -124,11 +129,14 @@ def awaited(holds: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def leftovers(mark: str, grace: float = GRACE_SECONDS) -> list[str]:
-    """What still runs of a drill after a moment to end by itself; it is ended now."""
-    if awaited(lambda: not any(_marked(mark)), grace):
+def leftovers(mark: str, sessions: Collection[int] = (), grace: float = GRACE_SECONDS) -> list[str]:
+    """What still runs of a drill after a moment to end by itself; it is ended now.
+
+    `sessions` are those of the commands that were started: of a process that was forked, nobody can see its mark.
+    """
+    if awaited(lambda: not any(_of_drill(mark, sessions)), grace):
         return []
-    found = list(_marked(mark))
+    found = list(_of_drill(mark, sessions))
     names = [f"{pid} {_command(pid)}" for pid in found]
     for pid in found:
         with suppress(ProcessLookupError):
@@ -136,20 +144,17 @@ def leftovers(mark: str, grace: float = GRACE_SECONDS) -> list[str]:
     return names
 
 
-def _marked(mark: str) -> Iterator[int]:
+def _of_drill(mark: str, sessions: Collection[int]) -> Iterator[int]:
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         pid = int(folder.name)
         try:
-            if pid != os.getpid() and wanted in (folder / "environ").read_bytes().split(b"\0") and _alive(folder):
-                yield pid
+            state, _, _, session = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:4]
+            mine = int(session) in sessions or wanted in (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-
-
-def _alive(folder: Path) -> bool:
-    """Not a zombie that waits for its parent to look."""
-    return (folder / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        if mine and pid != os.getpid() and state != "Z":  # a zombie waits for its parent to look
+            yield pid
 
 
 def _command(pid: int) -> str:

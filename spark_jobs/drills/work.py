@@ -26,6 +26,8 @@ class Work:
         self.lake = Lake(folder / "lake")
         self.log = folder / "drill.log"
         self.tries: dict[str, int] = {}
+        self.codes: dict[str, int] = {}  # how each step ended
+        self._sessions: set[int] = set()
         mark = uuid.uuid4().hex
         self.environment = {
             **os.environ,
@@ -43,7 +45,7 @@ class Work:
         for name, arguments in steps.items():
             if skipping and name in SECOND_ROUND:
                 continue
-            code = self._step(name, arguments, start)
+            code = self.codes[name] = self._step(name, arguments, start)
             skipping = code == SKIPPED
             if code not in (0, SKIPPED) and name not in VERDICTS:  # an invalid output still deserves its report
                 return f"step {name} ended with exit code {code}; what happened is in {self.log}"
@@ -60,11 +62,12 @@ class Work:
             self._tell(f"{name} {_ended(code)}; starting it again is recovering")
 
     def wait(self, process: Process, name: str) -> int:
+        self._sessions.add(process.pid)
         return finish(process, self.deadline, self._look, name)
 
     def end_processes(self) -> list[str]:
         """Nothing is left running; what had to be ended."""
-        return leftovers(self.environment[MARK])
+        return leftovers(self.environment[MARK], self._sessions)
 
     def end(self) -> list[str]:
         """Nothing is left running, nothing is left damaged; what had to be ended."""

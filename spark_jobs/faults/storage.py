@@ -1,7 +1,7 @@
 """Storage faults: cut off, flip a bit in, or delete a file of a table; a full disk; folders that cannot be written.
 
 What is damaged is kept beside, so that it can be put back once somebody has noticed, as a person on call would from a
-backup. Files are replaced, never changed in place: a process that has one mapped would die of it.
+backup.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import random
 import resource
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +50,7 @@ def damage(lake: Lake, kind: str, target: Path, seed: str) -> None:
     if how == "delete":
         target.unlink()
         return
-    spoiled = content[: len(content) // 2] if how == "truncate" else _flipped(content, seed)
-    partial = target.with_name(f".{target.name}.spoiled")
-    partial.write_bytes(spoiled)
-    partial.replace(target)
+    _replace(target, content[: len(content) // 2] if how == "truncate" else _flipped(content, seed))
 
 
 def _flipped(content: bytes, seed: str) -> bytes:
@@ -70,14 +70,26 @@ def fill_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
-def make_read_only(lake: Lake) -> bool:
-    """Nobody can create a file in the folders of the output and the savepoints. False where that cannot be had."""
-    folders = [Path(lake.path(table)) / sub for table in ("complex_events", "savepoints") for sub in ("", "_delta_log")]
-    folders = [folder for folder in folders if folder.is_dir()]
-    if not folders:
+def can_be_read_only(lake: Lake) -> bool:
+    """Are there folders of output or savepoints, and does the file system let itself be told so?"""
+    if not _written_folders(lake):
         return False
+    probe = _kept(lake) / "probe"
+    probe.mkdir(parents=True, exist_ok=True)
+    return _set_writable(probe, writable=False) and _set_writable(probe, writable=True)
+
+
+def make_read_only(lake: Lake) -> None:
+    """Nobody can create a file in the folders of the output and the savepoints."""
+    folders = _written_folders(lake)
     _keep(lake, {"folders": [str(folder) for folder in folders]}, b"")
-    return all(_set_writable(folder, writable=False) for folder in folders)
+    for folder in folders:
+        _set_writable(folder, writable=False)
+
+
+def _written_folders(lake: Lake) -> list[Path]:
+    folders = [Path(lake.path(table)) / sub for table in ("complex_events", "savepoints") for sub in ("", "_delta_log")]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def _set_writable(folder: Path, *, writable: bool) -> bool:
@@ -89,15 +101,17 @@ def _set_writable(folder: Path, *, writable: bool) -> bool:
     return subprocess.run(["chattr", flag, str(folder)], check=False, capture_output=True).returncode == 0
 
 
-def heal(lake: Lake, *, inputs: bool = True) -> list[str]:
-    """Put everything back; what was done. A sender repairs his `inputs` only once somebody has refused them."""
+def heal(lake: Lake, *, inputs: bool = True, files: bool = True) -> list[str]:
+    """Put everything back; what was done. A sender repairs his `inputs` only once somebody has refused them, and damaged
+    `files` come back from a backup only once somebody has met the damage."""
     done = []
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (_UNLIMITED, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         done.append("made room on the disk")
-    for note in sorted(_kept(lake).glob("*.json")):
+    for note in sorted(_kept(lake).glob("*.json"), reverse=True):  # what was damaged twice was whole before the first time
         said = json.loads(note.read_text())
-        if not inputs and said.get("kind") in _INPUTS:
+        wanted = inputs if said.get("kind") in _INPUTS else files or "folders" in said
+        if not wanted:
             continue
         done += _restored(said, note.with_suffix(".bytes"))
         shutil.move(note, note.with_suffix(".healed"))
@@ -109,10 +123,33 @@ def hurt(lake: Lake) -> bool:
     return any(_kept(lake).glob("*.json")) or resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 0
 
 
-def unmet(lake: Lake) -> list[str]:
+@dataclass(frozen=True)
+class Wound:
+    """A file that is damaged."""
+
+    path: Path
+    content: bytes | None  # None: it is gone
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Damage a file that was put back once more, for a while."""
+        whole = self.path.read_bytes()
+        if self.content is None:
+            self.path.unlink()
+        else:
+            _replace(self.path, self.content)
+        try:
+            yield
+        finally:
+            _replace(self.path, whole)
+
+
+def unmet(lake: Lake) -> list[Wound]:
     """Damaged files of log, output and commits that were not put back: nobody has met the damage, or nobody needed the file."""
     notes = [json.loads(note.read_text()) for note in sorted(_kept(lake).glob("*.json"))]
-    return [Path(note["path"]).name for note in notes if note.get("kind", "").endswith(("_events", "_output", "_commit"))]
+    kinds = ("_events", "_output", "_commit")
+    paths = dict.fromkeys(Path(note["path"]) for note in notes if note.get("kind", "").endswith(kinds))
+    return [Wound(path, path.read_bytes() if path.exists() else None) for path in paths]
 
 
 def _restored(note: dict[str, Any], kept: Path) -> list[str]:
@@ -123,10 +160,15 @@ def _restored(note: dict[str, Any], kept: Path) -> list[str]:
     path = Path(note["path"])
     if note["deleted"] and path.exists():
         return []  # somebody has made it anew meanwhile
-    partial = path.with_name(f".{path.name}.restored")
-    shutil.copyfile(kept, partial)
-    partial.replace(path)
+    _replace(path, kept.read_bytes())
     return [f"put {path.name} back"]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Never in place: a process that has the file mapped would die of it."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_bytes(content)
+    partial.replace(path)
 
 
 def _keep(lake: Lake, note: dict[str, Any], content: bytes) -> None:

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from spark_jobs.errors import RepriseError
 from spark_jobs.faults import storage
 from spark_jobs.faults.catalogue import Group
 from spark_jobs.faults.fault import STOPPED_SECONDS, Fault
+from spark_jobs.lake.journals import at_work
 from spark_jobs.lake.tables import Lake
 
 # Set by whoever runs a job as a process of its own below a task process.
@@ -22,6 +25,7 @@ TASK_PROCESS = "REPRISE_TASK_PROCESS"
 PROGRAM = "REPRISE_PROGRAM"
 # However a retry beside a hung driver ends, the driver is woken after this time.
 RETRY_SECONDS = 240
+_LOOK_AGAIN_SECONDS = 0.05
 
 
 class InjectedFailure(RepriseError):
@@ -62,6 +66,8 @@ def possible(fault: Fault, scene: Scene) -> bool:
     """Can the fault strike here and now? One that cannot is not said to have struck."""
     if fault.known.group is Group.STORAGE and fault.kind not in ("full_disk", "read_only"):
         return storage.target_of(scene.lake, fault.kind) is not None
+    if fault.kind == "read_only":
+        return storage.can_be_read_only(scene.lake)
     match fault.kind.partition("_")[2]:
         case "jvm":
             return _jvm() is not None
@@ -87,10 +93,25 @@ def strike(fault: Fault, scene: Scene) -> None:
         case "lose":
             scene.losing = fault.kind
         case "zombie":
-            _heal_later(["timeout", "-k", "5", str(RETRY_SECONDS), *_same_command()], os.getpid())
+            # In a session of its own, as every try is: a fault may mean its group.
+            _heal_later(["timeout", "-k", "5", str(RETRY_SECONDS), "setsid", *_same_command()], os.getpid())
             os.kill(os.getpid(), signal.SIGSTOP)
         case "rival":
-            scene.rivals.append(subprocess.Popen(_same_command(), stdin=subprocess.DEVNULL))
+            _let_a_rival_begin(scene)
+
+
+def _let_a_rival_begin(scene: Scene) -> None:
+    """Two drivers at once: this one waits until the other is at work. A rival that comes when all is done is none."""
+    before = at_work(scene.lake)
+    rival = subprocess.Popen(_same_command(), stdin=subprocess.DEVNULL, start_new_session=True)
+    scene.rivals.append(rival)
+    deadline = time.monotonic() + RETRY_SECONDS
+    while at_work(scene.lake) <= before and time.monotonic() < deadline:
+        with suppress(subprocess.TimeoutExpired):
+            code = rival.wait(_LOOK_AGAIN_SECONDS)
+            raise RepriseError(
+                f"the rival of this drill ended with exit code {code} before it had begun. Start the drill again."
+            )
 
 
 def _strike_storage(fault: Fault, scene: Scene) -> None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from schemas import history
@@ -26,6 +24,7 @@ from spark_jobs.faults.fault import Fault
 from spark_jobs.faults.phases import PHASES, TASK_PHASES
 from spark_jobs.faults.plan import FaultPlan
 from spark_jobs.faults.strike import Scene, possible, strike
+from spark_jobs.lake.journals import folder, journal, journals
 from spark_jobs.lake.tables import Lake
 
 _LOOK_AGAIN_SECONDS = 0.1
@@ -42,12 +41,11 @@ class Attempt:
         self._announce = announce
         self._file: int = -1
         self.number = 0
-        folder = _journals(lake)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder(lake).mkdir(parents=True, exist_ok=True)
         while self._file < 0:
             self.number = _last_attempt(lake) + 1
             try:  # whoever creates the file owns the number
-                self._file = os.open(_journal(lake, self.number), os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY)
+                self._file = os.open(journal(lake, self.number), os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY)
             except FileExistsError:
                 continue
         which: dict[str, Any] = {} if replica is None else {"replica": replica}
@@ -61,7 +59,7 @@ class Attempt:
         attempt = cls.__new__(cls)
         attempt.job, attempt.number, attempt._announce = token["job"], token["attempt"], announce
         attempt.lake, attempt.replica = Lake(token["lake"]), token["replica"]
-        attempt._file = os.open(_journal(attempt.lake, attempt.number), os.O_APPEND | os.O_WRONLY)
+        attempt._file = os.open(journal(attempt.lake, attempt.number), os.O_APPEND | os.O_WRONLY)
         try:
             attempt._expect_faults()
             yield attempt
@@ -87,10 +85,10 @@ class Attempt:
         """Carry a commit to its table; a drill may lose it."""
         self._scene.send(commit)
 
-    def heal(self, *, inputs: bool = True) -> None:
-        """Put back what a drill has damaged, once this attempt has noticed; `inputs` too."""
+    def heal(self, *, inputs: bool = True, files: bool = True) -> None:
+        """Put back what a drill has damaged, once this attempt has noticed; `inputs` and `files` too."""
         if self._plan.allowed and storage.hurt(self.lake):
-            for done in storage.heal(self.lake, inputs=inputs):
+            for done in storage.heal(self.lake, inputs=inputs, files=files):
                 self.record("heal", done)
                 self.say(f"healed: {done}")
 
@@ -160,22 +158,13 @@ class Attempt:
 
 def fold(lake: Lake) -> None:
     """Move what the journals hold and the table does not yet."""
-    if not _journals(lake).exists():
+    if not folder(lake).exists():
         return
     while True:
         handle = lake.open("history", history.SCHEMA)
-        rows, transactions = [], []
-        for file in sorted(_journals(lake).glob("*.jsonl")):
-            app = f"journal-{_number(file)}"
-            known = handle.transaction_version(app) or 0
-            lines = file.read_bytes().split(b"\n")[:-1]  # a line without its end is still being written
-            if len(lines) > known:
-                rows += [_parsed(line, _number(file)) for line in lines[known:]]
-                transactions.append(Transaction(app, len(lines)))
+        rows, transactions = _beyond(lake, handle)
         if not rows:
             return
-        for row in rows:
-            row["at"] = dt.datetime.fromisoformat(row["at"])
         properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
         try:
             write_deltalake(handle, pa.Table.from_pylist(rows, history.SCHEMA), mode="append", commit_properties=properties)
@@ -184,7 +173,21 @@ def fold(lake: Lake) -> None:
         return
 
 
-def _parsed(line: bytes, attempt: int) -> dict[str, Any]:
+def _beyond(lake: Lake, table: DeltaTable | None) -> tuple[list[dict[str, Any]], list[Transaction]]:
+    """What the journals hold and this version of the table does not, and how far they were read for it."""
+    rows, transactions = [], []
+    for attempt, file in journals(lake).items():
+        app = f"journal-{attempt}"
+        known = (table.transaction_version(app) or 0) if table is not None else 0
+        lines = file.read_bytes().split(b"\n")[:-1]  # a line without its end is still being written
+        if len(lines) > known:
+            found = [parsed(line, attempt) for line in lines[known:]]
+            rows += [{**row, "at": dt.datetime.fromisoformat(row["at"])} for row in found]
+            transactions.append(Transaction(app, len(lines)))
+    return rows, transactions
+
+
+def parsed(line: bytes, attempt: int) -> dict[str, Any]:
     """A line of a journal; one that is damaged is kept as such instead of stopping everybody."""
     try:
         row: dict[str, Any] = json.loads(line)
@@ -198,9 +201,10 @@ def _parsed(line: bytes, attempt: int) -> dict[str, Any]:
 
 
 def read_history(lake: Lake) -> list[dict[str, Any]]:
-    """All records in order of time, details decoded."""
-    fold(lake)
-    rows: list[dict[str, Any]] = lake.read("history").to_pylist()
+    """All records in order of time, details decoded. Nothing is written: journals are read where they lie."""
+    table = DeltaTable(lake.path("history")) if lake.has("history") else None
+    rows: list[dict[str, Any]] = lake.read_version("history", table).to_pylist() if table is not None else []
+    rows += _beyond(lake, table)[0]
     for row in rows:
         row["detail"] = json.loads(row["detail"]) if row["detail"] else {}
     return sorted(rows, key=lambda row: (row["at"], row["attempt"]))
@@ -208,20 +212,7 @@ def read_history(lake: Lake) -> list[dict[str, Any]]:
 
 def _last_attempt(lake: Lake) -> int:
     """Numbers are never given twice, also when somebody has tidied the journals away."""
-    journals = [_number(file) for file in _journals(lake).glob("*.jsonl")]
-    if not journals and lake.has("history"):
-        journals = lake.read("history", columns=["attempt"])["attempt"].to_pylist()
-    return max(journals, default=0)
-
-
-def _journal(lake: Lake, attempt: int) -> Path:
-    return _journals(lake) / f"{attempt:06}.jsonl"
-
-
-def _journals(lake: Lake) -> Path:
-    return lake.root / "_journal"
-
-
-def _number(file: Path) -> int:
-    found = re.fullmatch(r"(\d+)\.jsonl", file.name)
-    return int(found[1]) if found else 0
+    attempts = list(journals(lake))
+    if not attempts and lake.has("history"):
+        attempts = lake.read("history", columns=["attempt"])["attempt"].to_pylist()
+    return max(attempts, default=0)

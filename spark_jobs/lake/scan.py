@@ -137,11 +137,17 @@ def read_events(
     for file in files:
         parts += _read_file(file["path"], names, coded, residual, after_sn, end_sn)
     if not parts:
-        return pa.schema([schema.field(name) for name in names]).empty_table()
+        return pa.schema([_as_read(schema.field(name), name in coded) for name in names]).empty_table()
     table = pa.concat_tables(parts, promote_options="permissive")
     if in_sn_order:
         table = table.unify_dictionaries().take(pa.array(np.argsort(np.asarray(table[number]), kind="stable")))
     return table
+
+
+def _as_read(field: pa.Field, coded: bool) -> pa.Field:
+    """Nothing has the columns of something: somebody may put both together."""
+    text = pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+    return field.with_type(pa.dictionary(pa.int32(), field.type)) if coded and text else field
 
 
 def of_shard(events: pa.Table, partition_by: str, shard: int, shards: int) -> pa.Table:

@@ -16,6 +16,9 @@ from deltalake.exceptions import CommitFailedError
 
 from spark_jobs.errors import RepriseError
 
+# A commit that fails where somebody else was first, instead of being put behind it.
+IF_UNCHANGED = CommitProperties(max_commit_retries=0)
+
 
 class Lake:
     """A folder of Delta tables. It is created by the first job that writes into it."""
@@ -72,9 +75,14 @@ class Lake:
         return self.read_version(table, DeltaTable(self.path(table)), columns, where)
 
     def read_version(
-        self, table: str, handle: DeltaTable, columns: list[str] | None = None, where: pc.Expression | None = None
+        self,
+        table: str,
+        handle: DeltaTable,
+        columns: list[str] | None = None,
+        where: pc.Expression | None = None,
+        names: Sequence[str] | None = None,
     ) -> pa.Table:
-        """The rows of the version that the handle shows.
+        """The rows of the version that the handle shows, or of some of its files.
 
         Files are opened by Arrow itself: its threads do not survive the end of the process when they read through
         deltalake's file system (deltalake 1.6.6 with pyarrow 26: "terminate called", exit code 134, now and then).
@@ -82,7 +90,7 @@ class Lake:
         import pyarrow.dataset as ds  # loads pandas, which tasks that only match have no use for
 
         schema = pa.schema(handle.schema().to_arrow())
-        files = [f"{self.path(table)}/{name}" for name in file_names(handle)]
+        files = [f"{self.path(table)}/{name}" for name in (file_names(handle) if names is None else names)]
         folders = pa.schema([schema.field(name) for name in handle.metadata().partition_columns])
         partitioning = ds.partitioning(folders, flavor="hive") if len(folders) else None
         dataset = ds.dataset(
@@ -93,9 +101,8 @@ class Lake:
 
 def _create(path: str, schema: pa.Schema, partition_by: Sequence[str]) -> None:
     """Of several who find no table one creates it. With retries, a second one would lay it out anew over the first's rows."""
-    once = CommitProperties(max_commit_retries=0)
     with suppress(CommitFailedError):
-        DeltaTable.create(path, schema, mode="ignore", partition_by=list(partition_by), commit_properties=once)
+        DeltaTable.create(path, schema, mode="ignore", partition_by=list(partition_by), commit_properties=IF_UNCHANGED)
 
 
 def file_names(handle: DeltaTable) -> list[str]:

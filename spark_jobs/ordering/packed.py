@@ -1,4 +1,4 @@
-"""States as bytes: part of a savepoint. An Arrow table, so that nothing has to be invented or executed to read it."""
+"""States as bytes: part of a savepoint. An Arrow table, so that nothing has to be executed to read it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pyarrow as pa
 
 from spark_jobs.cep.arrays import Floors
 from spark_jobs.ordering.states import State
+from spark_jobs.recovery.sets import read_columns, stored_columns
 
-_NUMBERS = pa.list_(pa.int64())
 _SCHEMA = pa.schema([
     ("upto", pa.int64()),
     ("read", pa.int64()),
-    *((name, _NUMBERS) for name in ("needed", "places", "context")),
-    *((f"floor_{name}", _NUMBERS) for name in Floors._fields),
+    *((name, pa.binary()) for name in ("needed", "context", "floors")),
 ])
 
 
@@ -25,25 +24,30 @@ def packed(states: Sequence[State]) -> bytes:
         {
             "upto": state.upto,
             "read": state.read,
-            "needed": state.needed,
-            "places": state.places,
-            "context": state.context,
-            **{f"floor_{name}": part for name, part in state.floors._asdict().items()},
+            "needed": stored_columns([state.needed, state.places]),
+            "context": stored_columns([state.context]),
+            "floors": stored_columns(list(state.floors)),
         }
         for state in states
     ]
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, _SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with pa.ipc.new_stream(sink, _SCHEMA) as writer:
         writer.write_table(pa.Table.from_pylist(rows, _SCHEMA))
     return bytes(sink.getvalue())
 
 
 def unpacked(data: bytes) -> tuple[State, ...]:
-    rows = pa.ipc.open_stream(data).read_all().to_pylist()
-    return tuple(_state(row) for row in rows)
+    table = pa.ipc.open_stream(data).read_all()
+    return tuple(map(_state if "floors" in table.column_names else _older_state, table.to_pylist()))
 
 
 def _state(row: dict[str, Any]) -> State:
-    numbers = {name: np.array(value, np.int64) for name, value in row.items() if isinstance(value, list)}
-    floors = Floors(*(numbers[f"floor_{name}"] for name in Floors._fields))
-    return State(row["upto"], row["read"], numbers["needed"], numbers["places"], numbers["context"], floors)
+    (needed, places), (context,) = read_columns(row["needed"]), read_columns(row["context"])
+    return State(row["upto"], row["read"], needed, places, context, Floors(*read_columns(row["floors"])))
+
+
+def _older_state(row: dict[str, Any]) -> State:
+    """As they were stored before 0.5: every array as a list."""
+    needed, places, context = (np.array(row[name], np.int64) for name in ("needed", "places", "context"))
+    floors = Floors(*(np.array(row[f"floor_{name}"], np.int64) for name in Floors._fields))
+    return State(row["upto"], row["read"], needed, places, context, floors)

@@ -89,7 +89,12 @@ def as_asserted(stamped: pa.Table, final: int) -> pa.Table:
     speculative = pc.greater(stamped["decided_ts"].cast(pa.int64()), final)
     return (
         stamped
-        .append_column("revision", pa.repeat(ASSERT, count))
+        .append_column("revision", _coded(ASSERT, count))
         .append_column("of", pa.nulls(count, pa.int64()))
         .append_column("speculative", speculative)
     )  # fmt: skip
+
+
+def _coded(text: str, count: int) -> pa.DictionaryArray:
+    """One text for all rows, which costs nothing to write."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int8)), pa.array([text]))

@@ -20,6 +20,7 @@ from spark_jobs.cep.arrays import NO_FLOORS, Floors, Int64s
 from spark_jobs.cep.columns import int64s
 from spark_jobs.cep.matcher import NOTHING, Known, Replay, match_shard
 from spark_jobs.cep.operator import Operator
+from spark_jobs.errors import TrimmedEventNeeded
 from spark_jobs.ordering.slack import BEFORE_ALL
 
 
@@ -71,6 +72,11 @@ def forward(operator: Operator, state: State, events: pa.Table, upto: int, place
     old = np.flatnonzero(np.isin(sn[:begin], state.needed))
     rows = np.concatenate([old, np.arange(begin, end)])
     is_new = rows >= begin
+    if old.size != state.needed.size:
+        raise TrimmedEventNeeded(
+            f"operator '{operator.name}' needs {state.needed.size:,} earlier events to go on, but {old.size:,} are there. "
+            "Nothing was published. A file of its input was removed or damaged; restore it, or detect into a new lake."
+        )
     if places is None:
         places = state.read + 1 + np.arange(end - begin)
     place = np.empty(rows.size, np.int64)

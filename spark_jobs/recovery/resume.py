@@ -67,6 +67,11 @@ class Beginning(Protocol):
         """The savepoint of somebody who has read nothing yet."""
 
 
+class Stood(Protocol):
+    def __call__(self, found: Stored) -> bool:
+        """May this savepoint be gone on from?"""
+
+
 class Remake(Protocol):
     def __call__(self, gap: Gap) -> Remade:
         """Replay the missing shards from the base to the commit."""
@@ -81,10 +86,11 @@ def resume(
     shards: int,
     by_key: bool,
     remake: Remake,
+    stood: Stood = lambda found: True,
 ) -> Resumption:
     if committed is None:
         return Resumption(beginning(), Named())
-    found = found_of(kept, operator, version, committed, beginning, shards, by_key)
+    found = found_of(kept, operator, version, committed, beginning, shards, by_key, stood)
     if isinstance(found, Stored):
         return Resumption(found.savepoint, Named(committed.batch, found.attempt))
     remade = remake(found)
@@ -92,7 +98,14 @@ def resume(
 
 
 def found_of(
-    kept: Savepoints, operator: str, version: int, committed: Committed, beginning: Beginning, shards: int, by_key: bool
+    kept: Savepoints,
+    operator: str,
+    version: int,
+    committed: Committed,
+    beginning: Beginning,
+    shards: int,
+    by_key: bool,
+    stood: Stood = lambda found: True,
 ) -> Stored | Gap:
     """The savepoint of a commit's own batch, or what it takes to make it.
 
@@ -112,7 +125,8 @@ def found_of(
     if not by_key:
         own = None
     missing = own.missing if own else tuple(range(shards))
-    base = _base(kept.find(operator, version).before(committed), own, missing) or beginning()
+    older = [found for found in kept.find(operator, version).before(committed) if stood(found)]
+    base = _base(older, own, missing) or beginning()
     said = tuple(problems) or (f"batch {batch}: the table 'savepoints' has no row for it",)
     return Gap(committed, base, own.savepoint.shards if own else (), own.shards if own else shards, missing, said)
 

@@ -17,7 +17,17 @@ from spark_jobs.cep.matcher import ShardMatches
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed
-from spark_jobs.recovery.sets import EMPTY, read_columns, read_kept, read_numbers, stored_columns, stored_gaps, stored_numbers
+from spark_jobs.recovery.sets import (
+    EMPTY,
+    count_kept,
+    read_columns,
+    read_kept,
+    read_numbers,
+    stored_columns,
+    stored_gaps,
+    stored_numbers,
+    union,
+)
 
 NO_NUMBERS: Int64s = np.empty(0, np.int64)
 
@@ -106,9 +116,11 @@ class Savepoint:
         """What one shard alone needs again."""
         return replace(self, shards=tuple(mine for mine in self.shards if mine.shard == shard))
 
-    @property
+    @cached_property
     def replayed(self) -> int:
-        return sum(residual.numbers.size for residual in self.residuals)
+        """How many events that are; counted, not listed, because of events in order of time whole stretches are kept."""
+        edges = enumerate(self.edges)
+        return sum(count_kept([(s.kept[at].skip, s.kept[at].trim_sn) for s in self.shards], edge.end) for at, edge in edges)
 
     @cached_property
     def floors(self) -> Floors:
@@ -118,8 +130,8 @@ class Savepoint:
     def _residual(self, edge: int) -> Residual:
         parts, end = [shard.kept[edge] for shard in self.shards], self.edges[edge].end
         needed = [kept.needed(end) for kept in parts]
-        numbers = _union(needed)
-        context = _union([read_numbers(kept.context) for kept in parts])
+        numbers = union(needed)
+        context = union([read_numbers(kept.context) for kept in parts])
         if len(self.edges) == 1:
             return Residual(numbers, numbers, context)
         # Both rise together, so that the k-th event kept has the k-th place.
@@ -196,17 +208,8 @@ def _kept_of(origin: Origin, held: Int64s, context: Int64s) -> Kept:
 
 
 def _kept(held: Int64s, context: Int64s, end_sn: int, *, skip: bool) -> Kept:
-    needed = _union([held, context]) if context.size else held
+    needed = union([held, context]) if context.size else held
     trim_sn = int(needed[0]) - 1 if needed.size else end_sn
     if not skip:  # the base method: everything above SN_trim
         return Kept(trim_sn, EMPTY)
     return Kept(trim_sn, stored_gaps(needed, trim_sn, end_sn), stored_numbers(context))
-
-
-def _union(parts: Sequence[Int64s]) -> Int64s:
-    if len(parts) == 1:
-        return parts[0]
-    # Of millions, np.unique takes ten times as long.
-    joined: Int64s = np.sort(np.concatenate([NO_NUMBERS, *parts]), kind="stable")
-    distinct: Int64s = joined[np.diff(joined, prepend=-1) != 0]
-    return distinct

@@ -61,6 +61,27 @@ def read_kept(stored: bytes, low: int, high: int) -> Int64s:
     return kept_numbers
 
 
+def count_kept(stored: Sequence[tuple[bytes, int]], high: int) -> int:
+    """How many numbers up to `high` are missing in at least one of some sets, each from above its own `low` on."""
+    if not stored:
+        return 0
+    first, last = (np.concatenate(ends) for ends in zip(*(_kept_ranges(data, low, high) for data, low in stored), strict=True))
+    order = np.argsort(first, kind="stable")
+    first, last = first[order], last[order]
+    before = np.concatenate([[-1], np.maximum.accumulate(last)[:-1]])
+    return int(np.maximum(last - np.maximum(first - 1, before), 0).sum())
+
+
+def union(sets: Sequence[Int64s]) -> Int64s:
+    """All numbers of some sets, each given as rising numbers."""
+    if len(sets) == 1:
+        return sets[0]
+    # Of millions, np.unique takes ten times as long.
+    joined: Int64s = np.sort(np.concatenate([_NO_NUMBERS, *sets]), kind="stable")
+    distinct: Int64s = joined[np.diff(joined, prepend=-1) != 0]
+    return distinct
+
+
 def stored_columns(columns: Sequence[Int64s]) -> bytes:
     """Columns of equal length."""
     return _packed(COLUMNS, varint.zigzag(np.stack(columns)))
@@ -136,6 +157,16 @@ def _unpacked(stored: bytes) -> Any:
     if not sound:
         raise SavepointDamaged(f"a number in {len(stored)} stored bytes is cut off, or has more than 64 bits")
     return numbers
+
+
+def _kept_ranges(stored: bytes, low: int, high: int) -> tuple[Int64s, Int64s]:
+    """First and last number of each range between those of a set."""
+    if _format(stored) == ROARING:
+        numbers = read_kept(stored, low, high)
+        return numbers, numbers
+    ranges = _ranges(stored).view(np.int64)
+    last = np.cumsum(ranges[1::2] + ranges[2::2])
+    return np.append(low, last) + 1, np.append(np.minimum(last - ranges[2::2] - 1, high), high)
 
 
 def _expanded(first: Int64s, last: Int64s) -> Int64s:

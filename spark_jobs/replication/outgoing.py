@@ -177,7 +177,12 @@ class Outgoing:
             raise self._error
 
     def _add(self, actions: list[Action]) -> None:
-        self._actions += actions
+        for action in actions:
+            if isinstance(action, Send):  # however much there is to publish; one that still waits is out of date
+                self._actions = deque(other for other in self._actions if not isinstance(other, Send))
+                self._actions.appendleft(action)
+            else:
+                self._actions.append(action)
         self._changed.notify_all()
 
     # The thread that beats
@@ -254,7 +259,7 @@ class Outgoing:
         operator, batch, ours = computed.after.operator, computed.batch, _names(computed)
         if ours & {Path(name).name for name in file_names(stream.place.handle)}:
             stream.published |= ours
-            self._attempt.record("commit", "complex_events", batch, operator, matches=computed.matches, events=computed.events)
+            self._attempt.record("commit", "complex_events", batch, operator, **computed.told)
         else:
             self._attempt.record("fence", "complex_events", batch, operator, reason=str(error))
 

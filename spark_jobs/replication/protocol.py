@@ -56,6 +56,11 @@ def lowest_latency(candidates: Sequence[Beat]) -> int:
     return min(candidates, key=lambda beat: (beat.latency, beat.replica)).replica
 
 
+def lowest_number(candidates: Sequence[Beat]) -> int:
+    """The same one as long as it lives: what is published may be speculative, and guesses of two do not mix (seed 002)."""
+    return min(beat.replica for beat in candidates)
+
+
 @dataclass(frozen=True)
 class Group:
     """What replicas of one thing agree on beforehand."""

@@ -2,6 +2,7 @@
 
 simulate(17)                    the random schedule of a seed
 exhaustive()                    every schedule of one, two or three attempts around every moment of three batches
+simulate_many(1, 20_000, 2)     all of those, and so many of these, in two processes
 replay("schedule 815")          one of those again, replay("seed 17") one of these
 """
 
@@ -9,8 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from multiprocessing import get_context
 from random import Random
 
 from spark_jobs.detect import Settings
@@ -95,6 +98,28 @@ def simulate(seed: int) -> Simulated:
 
 def exhaustive() -> Iterator[Simulated]:
     return (_run(number, schedule) for number, schedule in enumerate(_schedules()))
+
+
+@dataclass(frozen=True)
+class Some:
+    """What came of several schedules."""
+
+    schedules: int
+    anomalies: tuple[str, ...]
+
+
+def simulate_many(seed: int, count: int, processes: int) -> Iterator[Some]:
+    """All short schedules and so many drawn ones, in several processes; those that share a log in one of them."""
+    stops = [*range((seed // _SEEDS_PER_LOG + 1) * _SEEDS_PER_LOG, seed + count, _SEEDS_PER_LOG), seed + count]
+    seeds = [range(start, stop) for start, stop in zip([seed, *stops], stops, strict=False) if start < stop]
+    # Not from the fork server: there is one in a process, and drills want it with everything loaded.
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(_some, [None, *seeds])
+
+
+def _some(seeds: range | None) -> Some:
+    found = list(exhaustive() if seeds is None else map(simulate, seeds))
+    return Some(len(found), tuple(str(one) for one in found if one.anomalies))
 
 
 def replay(name: str) -> Simulated:

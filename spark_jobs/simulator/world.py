@@ -181,7 +181,7 @@ class SimulatedAttempt(Attempt):
         """Tasks are pure: what strikes one is a failure of the attempt at the moment after it."""
         return None
 
-    def heal(self, *, inputs: bool = True) -> None:
+    def heal(self, *, inputs: bool = True, files: bool = True) -> None:
         """What was damaged stays so."""
 
     def settle(self) -> None:

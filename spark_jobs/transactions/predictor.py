@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# Up to the first share of conflicts optimism grows, from the second on it falls. On two cores a round in which every second
-# chunk runs again takes as long as running one after the other.
+# Up to the first share of conflicts optimism grows, from the second on it falls. On two cores running ahead costs half of what
+# running alone does: where every second chunk runs again, nothing is won.
 FEW, MANY = 0.25, 0.5
-# How many chunks run alone before the next try; after each try in vain, twice as many.
+# For how many rounds all chunks run alone before the next try; after each try in vain, twice as many.
 PATIENCE, LONGEST_PATIENCE = 4, 64
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """`ahead` chunks may run side by side, at most `limit`; where that is 1, `rest` more run alone before two are tried."""
+    """Of the `limit` chunks of a round, `ahead` run side by side; where that is 1, two are tried after `rest` more rounds."""
 
     limit: int
     ahead: int
@@ -23,8 +23,8 @@ class Predictor:
 
     @classmethod
     def beginning(cls, limit: int) -> Predictor:
-        """Nothing is known of conflicts yet, and two are enough to find out."""
-        return cls(limit, min(2, limit))
+        """Nothing is known of conflicts yet."""
+        return cls(limit, limit)
 
     def after(self, ran: int, again: int) -> Predictor:
         """After a round of `ran` chunks, `again` of which had to run again. The first of a round cannot conflict."""

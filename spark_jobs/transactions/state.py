@@ -87,7 +87,7 @@ def committed(state: State, effect: Effect) -> State | None:
         return None
     cells = grown.cells.copy()
     cells[_placed(effect.written, places, effect.seen)] += effect.added
-    if np.abs(cells).max(initial=0) > LARGEST_CELL:
+    if cells.max(initial=0) > LARGEST_CELL or cells.min(initial=0) < -LARGEST_CELL:
         raise RepriseError(
             f"a sum has left the range of {LARGEST_CELL:,}: the state of this operator cannot hold it. Nothing of this batch "
             "was published. Look for amounts that are wrong, or give them fewer decimal places."

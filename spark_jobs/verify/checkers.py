@@ -26,6 +26,8 @@ class Evidence:
     faults_fired: int = 0
     judged_before: int = 0  # complex events that earlier verdicts cover
     replaced: int = 0  # of those, in files that were written since and could not be compared again
+    trimmed: int = 0  # complex events that are gone and that no verdict covers
+    unread: int = 0  # of what lies before where the output has come to, what was there and not taken
 
 
 class Checker(Protocol):
@@ -53,6 +55,9 @@ def check_completeness(evidence: Evidence) -> Finding:
         left = evidence.log_sn - evidence.detected_sn
         note = f"{left:,} of {evidence.log_sn:,} events are not processed yet; run detect, then verify again"
         return Finding(name, Verdict.UNKNOWN, left, note=note)
+    if evidence.unread:
+        note = f"{evidence.unread:,} events of its inputs are not matched yet; run detect, then verify again"
+        return Finding(name, Verdict.UNKNOWN, evidence.unread, note=note)
     missing = evidence.compared.false_negatives + evidence.compared.lost
     return Finding(name, Verdict.INVALID if missing else Verdict.VALID, missing)
 
@@ -70,6 +75,9 @@ def check_judged_before(evidence: Evidence) -> Finding:
     if lost:
         note = f"of {evidence.judged_before:,} complex events that earlier verdicts cover, {lost:,} are gone"
         return Finding(name, Verdict.INVALID, lost, note=note)
+    if evidence.trimmed:
+        note = f"{evidence.trimmed:,} complex events were trimmed before a valid verdict covered them; nobody can judge them"
+        return Finding(name, Verdict.UNKNOWN, evidence.trimmed, note=note)
     if replaced:
         note = f"{replaced:,} complex events that earlier verdicts cover lie in files written since; these were not compared"
         return Finding(name, Verdict.UNKNOWN, replaced, note=note)
@@ -90,7 +98,7 @@ def run_checkers(evidence: Evidence, checkers: dict[str, Callable[[Evidence], Fi
     chosen = dict(CHECKERS if checkers is None else checkers)
     if evidence.faults_armed:
         chosen["faults fired"] = check_faults_fired
-    if evidence.judged_before:
+    if evidence.judged_before or evidence.trimmed:
         chosen["earlier verdicts"] = check_judged_before
     findings = []
     for name, check in chosen.items():

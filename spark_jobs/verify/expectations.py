@@ -9,6 +9,7 @@ facts at all) is an error here (FACTS.md, "It fails open").
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import json
 import logging
 import os
@@ -18,9 +19,11 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, Self
 
 import pyarrow as pa
 import yaml
@@ -53,19 +56,41 @@ class _Definition:
     identified_by: list[str]
 
 
+class Server(Protocol):
+    """The process of suites, as `Suite` uses it."""
+
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    def kill(self) -> None:
+        """End it."""
+
+    def wait(self) -> int:
+        """Its exit code, when it has ended."""
+
+
+def _program(files: list[Path], errors: IO[bytes]) -> Server:
+    """Python anew."""
+    # Nothing is reported to anybody. 1.24.1 has no analytics left to switch off; versions that have them ask this.
+    environment = {**os.environ, "GX_ANALYTICS_ENABLED": "false"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "spark_jobs.verify.expectations", *map(str, files)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
+    )  # fmt: skip
+
+
+# How the process starts; who has loaded Great Expectations already puts something quicker here.
+start: Callable[[list[Path], IO[bytes]], Server] = _program
+
+
 class Suite:
     """One or several suites in a process of their own, started early: loading Great Expectations takes ten seconds of
     CPU, which a job spends better on its own work."""
 
     def __init__(self, *files: Path) -> None:
         self._wanted = {file.stem: len(_read(file).expectations) for file in files}
-        # Nothing is reported to anybody. 1.24.1 has no analytics left to switch off; versions that have them ask this.
-        environment = {**os.environ, "GX_ANALYTICS_ENABLED": "false"}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # close() closes it
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "spark_jobs.verify.expectations", *map(str, files)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
-        )  # fmt: skip
+        self._process = start(list(files), self._errors)
 
     def check(self, rows: pa.Table, *, of: str | None = None, lake: Lake | None = None, subject: str = "") -> list[Check]:
         """All expectations of the suite `of` (the only one, if it is) over `rows`, as often as asked.
@@ -104,8 +129,11 @@ class Suite:
     def close(self) -> None:
         """End the process."""
         self._process.kill()
-        self._process.communicate()
-        self._errors.close()
+        self._process.wait()
+        for end in (self._process.stdin, self._process.stdout, self._errors):
+            with suppress(BrokenPipeError):  # what was asked and never read
+                if end is not None:
+                    end.close()
 
     def _ask(self, question: dict[str, str], facts: bytes | pa.Buffer = b"") -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -126,10 +154,10 @@ class Suite:
         return f"expectations ({', '.join(self._wanted)})" if self._wanted else "expectations"
 
     def _last_words(self) -> str:
-        self._process.wait()
+        code = self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"no reason given, exit code {self._process.returncode}"
+        return lines[-1] if lines else f"no reason given, exit code {code}"
 
 
 def build_docs(lake: Lake) -> Path:
@@ -202,15 +230,37 @@ def _strange(entry: dict[str, Any], *known: str) -> list[str]:
 # --- The suites' own process: all below runs in it alone ---
 
 
-def _main(files: list[Path]) -> None:
+def load() -> None:
+    """Load Great Expectations, which knows only pandas then: not loading the others saves 3 of 10 seconds."""
+    for engine in ("pyspark", "sqlalchemy"):
+        # None is how Python marks a module as not importable; the stubs know modules only.
+        sys.modules[engine] = None  # type: ignore[assignment]
+    for name in ("scipy.stats", "altair"):  # one expectation of sixty needs them, and they take a third of the time
+        sys.modules.setdefault(name, _Later(name))
+    import great_expectations  # noqa: F401
+    from tqdm.std import TqdmDefaultWriteLock
+
+    TqdmDefaultWriteLock.mp_lock = None  # its progress bars, which nobody sees, would start another process to share a lock
+
+
+class _Later(ModuleType):
+    """A module that is loaded when something of it is used. (`importlib.util.LazyLoader` loads when it is imported twice.)"""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        del sys.modules[self.__name__]
+        self.__dict__.update(vars(importlib.import_module(self.__name__)))
+        return self.__dict__[name]
+
+
+def serve(files: list[Path]) -> None:
     """Questions as lines of JSON on stdin, facts behind them as Arrow streams; for each question a line of JSON on stdout."""
     # What a library prints must not end up among the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     logging.disable(logging.WARNING)
-    for engine in ("pyspark", "sqlalchemy"):  # only pandas is used here; not loading these saves 3 of 10 seconds
-        # None is how Python marks a module as not importable; the stubs know modules only.
-        sys.modules[engine] = None  # type: ignore[assignment]
+    load()
     judges = {definition.name: _judge(definition) for definition in map(_read, files)}
     while question := sys.stdin.buffer.readline():
         asked = json.loads(question)
@@ -251,17 +301,15 @@ def _judge(definition: _Definition) -> Callable[[BinaryIO], dict[str, Any]]:
 def _expectation(entry: dict[str, Any]) -> Any:
     from great_expectations import expectations as known
 
-    kind = getattr(known, _class_name(entry["type"]), None)
+    # By name whatever its case: expect_column_kl_divergence_... is ExpectColumnKLDivergence...
+    names = {name.lower(): name for name in dir(known) if name.startswith("Expect")}
+    kind = getattr(known, names.get(str(entry["type"]).replace("_", ""), ""), None)
     if kind is None:
         raise SystemExit(f"Great Expectations has no '{entry['type']}'")
     try:
         return kind(**entry.get("kwargs", {}), description=entry.get("description"))
     except (TypeError, ValueError) as error:  # pydantic's errors have a line per mistake
         raise SystemExit(f"{entry['type']}: {' '.join(str(error).split())}") from None
-
-
-def _class_name(type_: str) -> str:
-    return "".join(part.capitalize() for part in type_.split("_"))
 
 
 def _check(result: dict[str, Any]) -> Check:
@@ -299,4 +347,4 @@ def _exceptions(info: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    _main([Path(file) for file in sys.argv[1:]])
+    serve([Path(file) for file in sys.argv[1:]])

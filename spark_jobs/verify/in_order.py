@@ -41,6 +41,7 @@ from spark_jobs.verify.verdict import Finding, Verdict
 from spark_jobs.versions import Version
 
 REVISIONS = "every retraction takes back one assertion"
+NUMBERS = "every row has the next number"
 _NOTHING: Int64s = np.empty(0, np.int64)
 _NEVER = 2**61
 
@@ -99,40 +100,74 @@ def _log_rows(pipeline: Pipeline, operator: Operator, inputs: Inputs) -> pa.Tabl
     log, after_sn, at = inputs.log, inputs.after_sn, inputs.at
     if log.trimmed_sn > after_sn:
         raise RepriseError(f"the log was trimmed up to {log.trimmed_sn:,}; there is nothing left to compare with")
-    assert pipeline.ordering is not None
     columns = [name for name in operator.columns if name in log.schema.names]
-    names = list(dict.fromkeys(["ts", "source", *columns]))
-    files = [asdict(file) for file in log.files]
-    events = read_events(files, log.schema, names, _NOTHING, after_sn, at.sn, in_sn_order=True)
+    events, late, _ = _log_events(pipeline, list(dict.fromkeys(["ts", "source", *columns])), inputs)
+    sn, corrected = int64s(events["sn"]), inputs.corrections.between(after_sn, at.sn)
+    replaced = corrected.replaces[~np.isin(corrected.sn, sn[late])]
+    return events.filter(pa.array(~late & ~np.isin(sn, replaced) & (int64s(events["ts"]) <= at.ts)))
+
+
+def _log_events(pipeline: Pipeline, names: list[str], inputs: Inputs) -> tuple[pa.Table, Any, int]:
+    """The events of the log that were read, which of them came too late to count, and up to when K-slack lets them go."""
+    assert pipeline.ordering is not None
+    files = [asdict(file) for file in inputs.log.files]
+    after_sn, end = inputs.after_sn, inputs.at.sn
+    events = read_events(files, inputs.log.schema, names, _NOTHING, after_sn, end, in_sn_order=True)
     ts, sn = int64s(events["ts"]), int64s(events["sn"])
-    corrected = inputs.corrections.between(after_sn, at.sn)
+    corrected = inputs.corrections.between(after_sn, end)
     since = np.full(sn.size, _NEVER)
     since[np.searchsorted(sn, corrected.sn)] = corrected.since_ts
-    late = left_out(ts, events["source"], pipeline.ordering, since)
-    replaced = corrected.replaces[~np.isin(corrected.sn, sn[late])]
-    return events.filter(pa.array(~late & ~np.isin(sn, replaced) & (ts <= at.ts)))
+    late, final = left_out(ts, events["source"], pipeline.ordering, since)
+    return events, late, final
 
 
 def _standing_rows(pipeline: Pipeline, inputs: Inputs, name: str) -> pa.Table:
     """What an operator had published and not taken back when it was read."""
-    output = inputs.outputs[name]
-    rows = read_rows([asdict(file) for file in output.files], pipeline.output_schema, 1, inputs.ends[name])
-    stands, _ = _net(rows)
+    stands = _standing(pipeline, inputs, name)
     return stands.filter(pc.less_equal(stands["decided_ts"].cast(pa.int64()), inputs.at.ts))
 
 
-def standing(output: Output, schema: pa.Schema, folder: Path) -> tuple[list[Piece], Finding]:
-    """What was asserted and not retracted, and whether retractions make sense."""
+def _standing(pipeline: Pipeline, inputs: Inputs, name: str) -> pa.Table:
+    files = [asdict(file) for file in inputs.outputs[name].files]
+    return _net(read_rows(files, pipeline.output_schema, 1, inputs.ends[name]))[0]
+
+
+def unread(pipeline: Pipeline, inputs: Inputs) -> int:
+    """What was there to be matched, and was not: an operator may have read its inputs to their end and still be behind in time.
+
+    Of the log, all that K-slack lets go; of operators, all up to where the slowest of them has come.
+    """
+    missing = sum(max(0, output.last - inputs.ends[name]) for name, output in inputs.outputs.items())
+    limit = min((output.committed.at.ts for output in inputs.outputs.values()), default=_NEVER)
+    if EVENT_LOG not in inputs.names:
+        return missing + sum(_between(_published(pipeline, inputs, name), inputs.at.ts, limit) for name in inputs.outputs)
+    events, _, final = _log_events(pipeline, ["ts", "source"], inputs)
+    if final == -_NEVER:  # a clock that never ticked has let nothing go
+        return missing + int(events.num_rows)
+    return missing + _between(int64s(events["ts"]), inputs.at.ts, min(limit, final))
+
+
+def _between(ts: Int64s, after: int, upto: int) -> int:
+    return int(((ts > after) & (ts <= upto)).sum())
+
+
+def _published(pipeline: Pipeline, inputs: Inputs, name: str) -> Int64s:
+    """When what an operator has published, and not taken back, was decided."""
+    return int64s(_standing(pipeline, inputs, name)["decided_ts"])
+
+
+def standing(output: Output, schema: pa.Schema, folder: Path) -> tuple[list[Piece], list[Finding]]:
+    """What was asserted and not retracted, and whether numbers and retractions make sense."""
     files = [asdict(file) for file in output.files]
     for file in output.files:
         if problem := broken(file.path):
             raise RepriseError(f"{file.path}: {problem}")
-    rows = read_rows(files, schema, 1, output.last).sort_by("ordinal")
+    rows = read_rows(files, schema, -_NEVER, _NEVER).sort_by("ordinal")
     stands, back = _net(rows)
     gone = [f.name for f in complex_events.REVISIONS]
     if pc.all(pc.is_null(stands["inputs"])).as_py():  # one input only
         gone.append("inputs")
-    return _piece(stands.drop_columns(gone), folder / "standing.parquet"), _judged(rows, back)
+    return _piece(stands.drop_columns(gone), folder / "standing.parquet"), [_judged(rows, back), _numbered(rows, output.last)]
 
 
 def _net(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -142,8 +177,9 @@ def _net(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     return rows.filter(pc.and_(pc.equal(rows["revision"], "assert"), pc.invert(taken_back))), back
 
 
-def left_out(ts: Int64s, source: pa.ChunkedArray, ordering: Ordering, since: Int64s) -> Any:
-    """Which events came so late that what they could change was settled: K-slack, one event after the other.
+def left_out(ts: Int64s, source: pa.ChunkedArray, ordering: Ordering, since: Int64s) -> tuple[Any, int]:
+    """Which events came so late that what they could change was settled, and up to when everything is: K-slack, one event
+    after the other.
 
     `since`: of those that correct others, the earliest time they change; of all others, never.
     """
@@ -152,12 +188,12 @@ def left_out(ts: Int64s, source: pa.ChunkedArray, ordering: Ordering, since: Int
     ticks = np.zeros(ts.size, np.bool_) if by_time else np.asarray(pc.equal(source.cast(pa.string()), ordering.clock))
     found = np.zeros(ts.size, np.bool_)
     # Copies also where they are read-only.
-    _left_out(ts.copy(), ticks.copy(), since.copy(), by_time, k.k, k.measured, ordering.revise_us, found)
-    return found
+    final = _left_out(ts.copy(), ticks.copy(), since.copy(), by_time, k.k, k.measured, ordering.revise_us, found)
+    return found, int(final)
 
 
 @compiled
-def _left_out(ts: Any, ticks: Any, since: Any, by_time: bool, k: int, measured: bool, revise: int, out: Any) -> None:
+def _left_out(ts: Any, ticks: Any, since: Any, by_time: bool, k: int, measured: bool, revise: int, out: Any) -> int:
     clk, final, earliest = -_NEVER, -_NEVER, _NEVER
     for i in range(ts.size):
         if final > -_NEVER and min(ts[i], since[i]) <= final - revise:
@@ -173,6 +209,7 @@ def _left_out(ts: Any, ticks: Any, since: Any, by_time: bool, k: int, measured: 
             if measured:
                 final = max(final, clk - k)
             earliest = _NEVER
+    return final
 
 
 def _judged(rows: pa.Table, back: pa.Table) -> Finding:
@@ -187,6 +224,17 @@ def _judged(rows: pa.Table, back: pa.Table) -> Finding:
     if wrong.num_rows:
         return Finding(REVISIONS, Verdict.INVALID, wrong.num_rows, wrong.slice(0, 10).to_pylist())
     return Finding(REVISIONS, Verdict.VALID, note=f"{back.num_rows:,} retractions")
+
+
+def _numbered(rows: pa.Table, last: int) -> Finding:
+    """Ordinals from one on without a gap, and neither batches nor, of what is asserted, x going back along them."""
+    ordinal, batch = int64s(rows["ordinal"]), int64s(rows["batch"])
+    x = int64s(rows.filter(pc.equal(rows["revision"], "assert"))["x"])
+    size = max(ordinal.size, last)
+    wrong = int((np.resize(ordinal, size) != np.arange(1, size + 1)).sum()) if ordinal.size else last
+    back = int((np.diff(batch) < 0).sum() + (np.diff(x) < 0).sum())
+    note = f"{ordinal.size:,} rows, the commit says {last:,}"
+    return Finding(NUMBERS, Verdict.INVALID if wrong or back else Verdict.VALID, wrong + back, note=note)
 
 
 def _piece(rows: pa.Table, path: Path) -> list[Piece]:

@@ -80,8 +80,9 @@ def verify(
     full: bool = False,
     also: Sequence[Finding] = (),
     suite: Suite | None = None,
+    record: bool = True,
 ) -> list[Verification]:
-    """Compare every operator's output with its reference run, and keep the verdicts.
+    """Compare every operator's output with its reference run, and keep the verdicts, unless this is only to see.
 
     `also` is what somebody else found; `suite` is one that `open_suites` has started, for many verifications in a row.
     """
@@ -94,6 +95,8 @@ def verify(
         job = _Job(chain, known, suites, full)
         done = [_with(job.judged(name), *also) for name in pipeline.order]
         done = job.agreed(done)
+    if not record:
+        return done
     now = dt.datetime.now(dt.UTC)
     lake.open("verdicts", verdicts.SCHEMA, may_grow=True)
     rows = [{**v.as_row(), "at": now, "pipeline": pipeline.name} for v in done]
@@ -235,7 +238,7 @@ class _Job:
         )
         scratch, measures = self.lake.scratch("verify") / name, self.chain.pipeline.built[name].measured.types
         found = compare(self.chain.runner, scratch, changed.new, link.parts_after(scope.after), measures, scope)
-        findings = self._findings(version, found, end_sn, base, changed)
+        findings = self._findings(version, found, end_sn, base, changed, trimmed_sn=output.trimmed_sn)
         before = base.ordinal if base else 0
         done = Verification(
             operator=name,
@@ -269,7 +272,8 @@ class _Job:
             stands, revisions = in_order.standing(output, pipeline.output_schema, scratch)
             scope = Scope(detected_sn=at.sn)
             found = compare(self.chain.runner, scratch / "compared", stands, reference, operator.measured.types, scope)
-            findings = [*self._findings(version, found, at.sn, None, Since([], 0, 0)), revisions]
+            unread = in_order.unread(pipeline, inputs) if output.committed.batch else 0
+            findings = [*self._findings(version, found, at.sn, None, Since([], 0, 0), unread=unread), *revisions]
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return Verification(
@@ -286,7 +290,17 @@ class _Job:
             to_sn=at.sn,
         )
 
-    def _findings(self, version: Version, found: Comparison, end_sn: int, base: Base | None, changed: Since) -> list[Finding]:
+    def _findings(
+        self,
+        version: Version,
+        found: Comparison,
+        end_sn: int,
+        base: Base | None,
+        changed: Since,
+        *,
+        trimmed_sn: int = 0,
+        unread: int = 0,
+    ) -> list[Finding]:
         plan, log_sn = FaultPlan(self.lake), self.chain.log.last_sn
         evidence = Evidence(
             compared=found,
@@ -297,8 +311,10 @@ class _Job:
             faults_fired=len(plan.fired()),
             judged_before=base.ordinal if base else 0,
             replaced=changed.replaced,
+            trimmed=max(0, trimmed_sn - (base.ordinal if base else 0)),
+            unread=unread,
         )
-        return [*run_checkers(evidence), self._expectations(version, facts_of(version, found, log_sn - end_sn))]
+        return [*run_checkers(evidence), self._expectations(version, facts_of(version, found, log_sn - end_sn + unread))]
 
     def _expectations(self, version: Version, facts: pa.Table) -> Finding:
         try:

@@ -82,7 +82,7 @@ def reference_run(
     `events` are those after `known.after_sn`, in SN order. `inputs` are the names of those the stream was merged from.
     """
     if kept.events is not None:
-        events = pa.concat_tables([kept.events, events], promote_options="permissive")
+        events = pa.concat_tables([_coded(kept.events, events), events], promote_options="permissive")
     events = events.unify_dictionaries().combine_chunks()
     if operator.plain:
         matches, runs = _walked(operator, events, known, kept.runs)
@@ -92,6 +92,13 @@ def reference_run(
         matches, context = found.matches, np.setdiff1d(found.context_sn, found.held_sn)
         keeps = Kept(_copies(events, np.union1d(found.held_sn, context)), None, context, found.floors)
     return traced(matches, events, None, inputs), keeps
+
+
+def _coded(kept: pa.Table, events: pa.Table) -> pa.Table:
+    """What an earlier release has kept as texts, where events have codes."""
+    columns = {name: kept[name] for name in kept.column_names}
+    plain = [n for n in columns if pa.types.is_dictionary(events[n].type) and not pa.types.is_dictionary(kept[n].type)]
+    return pa.table({**columns, **{name: columns[name].dictionary_encode() for name in plain}})
 
 
 def _copies(events: pa.Table, sns: Int64s) -> pa.Table:

@@ -1,4 +1,5 @@
-"""Forty drills with faults drawn from a seed: real processes, real signals, no anomaly. `make campaign` runs 400."""
+"""Drills with faults drawn from a seed: real processes, real signals, no anomaly. With those through Spark more than forty;
+`make campaign` runs 400."""
 
 from __future__ import annotations
 
@@ -83,6 +84,10 @@ def test_a_campaign_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     assert found["verdicts"]["valid"] == 4, found["failures"]
     with pytest.raises(RepriseError, match="another plan"):
         run_campaign(replace(whole, seed=SEED + 1, resume=True))
+    with pytest.raises(RepriseError, match="another plan"):
+        run_campaign(replace(whole, pipelines=whole.pipelines[::-1], resume=True))
+    with pytest.raises(RepriseError, match="run 1, which is none of the runs 2 to 4: its verdict would be forgotten"):
+        run_campaign(replace(whole, first=2, runs=3, resume=True))
 
 
 def test_every_fault_that_is_drawn_can_strike() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import signal
 import subprocess
@@ -9,10 +10,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from spark_jobs.drills.drill import Drill, check_drill, run_drill
-from spark_jobs.drills.processes import MARK, Program, awaited, leftovers
+from schemas import quarantine
+from spark_jobs.drills.drill import Drill, _outcome, check_drill, run_drill
+from spark_jobs.drills.judge import _quarantined
+from spark_jobs.drills.processes import MARK, Program, Warm, awaited, leftovers
+from spark_jobs.drills.work import Work
 from spark_jobs.errors import RepriseError
 from spark_jobs.faults.fault import parse_fault
 from spark_jobs.faults.plan import FaultPlan
@@ -90,18 +95,58 @@ def test_what_a_drill_leaves_running_is_found_and_ended() -> None:
     assert leftovers("a-test") == []
 
 
-def test_ctrl_c_ends_a_drill_with_its_processes(tmp_path: Path) -> None:
+def test_a_process_without_its_mark_is_found_by_its_session() -> None:
+    """A forked process shows the environment of the one that it was forked from."""
+    stray = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        assert len(leftovers("another-test", {stray.pid}, grace=0.2)) == 1
+        assert stray.wait(10) == -signal.SIGKILL
+    finally:
+        stray.kill()
+
+
+def test_who_starts_warm_commands_can_still_use_spark(tmp_path: Path) -> None:
+    """The fork server has loaded Great Expectations without it."""
+    assert Warm()(["show", "--help"], dict(os.environ), tmp_path / "log").wait(60) == 0
+    assert sys.modules.get("pyspark", "not loaded yet") is not None
+
+
+def test_valid_counts_only_if_the_verification_came_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text('{"verdict": "valid"}')
+    work = Work(tmp_path, 0)
+    assert _outcome(tmp_path, "", 1.0, work, []).verdict is Verdict.VALID
+    work.codes["verify"] = -signal.SIGKILL
+    outcome = _outcome(tmp_path, "", 1.0, work, [])
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert "exit code -9" in outcome.why
+
+
+def test_rows_of_other_partitions_are_no_trace_of_a_spoiled_one(lake: Lake) -> None:
+    row = {"file": "date=1/hour=2/source=s1/part-0.parquet", "row": 1, "reason": "", "digest": "", "ingest": 1}
+    at = dt.datetime.now(dt.UTC)
+    lake.append("quarantine", pa.Table.from_pylist([{**row, "at": at}] * 5, quarantine.SCHEMA))
+    for partition, found in (("date=1/hour=2/source=s1", True), ("date=1/hour=2/source=s2", False)):
+        history = [{"kind": "fault", "name": "poison_rows", "detail": {"partition": partition}}]
+        assert _quarantined("poison_rows", 3)(history, lake) is found
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_a_drill_ends_its_processes(how: signal.Signals, tmp_path: Path) -> None:
     drill = drill_of(tmp_path, "kill_driver:detect.saved@3")
-    mark = f"ctrl-c-{os.getpid()}"
+    mark = f"{how.name}-{os.getpid()}"
     process = subprocess.Popen(
         [sys.executable, "-m", "spark_jobs", "drill", str(drill.pipeline), "--out", str(drill.out), "--master", "inline"],
         env={**os.environ, "REPRISE_TEST_MARK": mark},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(how, signal.SIG_DFL),  # who runs tests in the background may ignore SIGINT
     )
-    assert awaited((tmp_path / "drill" / "progress.log").exists, 60)
-    process.send_signal(signal.SIGINT)
-    process.wait(60)
+    try:
+        assert awaited((tmp_path / "drill" / "progress.log").exists, 60)
+        process.send_signal(how)
+        process.wait(60)
+    finally:
+        process.kill()
     mine = f"REPRISE_TEST_MARK={mark}".encode()
     assert not [p for p in Path("/proc").glob("[0-9]*/environ") if os.access(p, os.R_OK) and mine in _bytes(p)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -94,3 +96,11 @@ def test_states_survive_as_bytes() -> None:
     states = [State(), State(17, 5, numbers(3, 8), numbers(2, 4), numbers(3), floors)]
     again = unpacked(packed(states))
     assert [str(state) for state in again] == [str(state) for state in states]
+
+
+def test_states_of_an_older_version_are_read() -> None:
+    """The bytes were written by it."""
+    first, second = unpacked((Path(__file__).parent / "frozen" / "states-1.arrow").read_bytes())
+    assert str(first) == str(State())
+    told = [second.upto, second.read, *(part.tolist() for part in (*second[2:5], *second.floors))]
+    assert told == [7, 3, [5, 2, 9], [1, 2, 3], [2], [1, 2], [3, 4], [5, 6], [7, 8]]

@@ -90,7 +90,7 @@ def arrivals(draw: st.DrawFn) -> tuple[Case, list[tuple[list[Event], int]]]:
     return case, batches
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(arrivals(), st.integers(1, 9))
 def test_after_every_batch_stands_what_is_right(problem: tuple[Case, list[tuple[list[Event], int]]], every: int) -> None:
     case, batches = problem

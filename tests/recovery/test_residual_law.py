@@ -44,7 +44,7 @@ def test_any_cut_into_batches_gives_the_oracles_complex_events(problem: Problem,
     assert in_batches(case, log, cuts, shards) == complex_events(case, log)
 
 
-@settings(max_examples=examples(1000), deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(problems(complete=False), CUTS, st.integers(1, 2))
 @example(CONSUMED_IN_ONE_WINDOW, [4], 1)
 @example(SILENT_KEY, list(range(1, 25)), 1)
@@ -63,7 +63,7 @@ def test_the_reference_run_agrees_with_the_oracle(problem: Problem) -> None:
     assert numbered(reference_events(operator_of(case), table_of(log))) == complex_events(case, log)
 
 
-@settings(max_examples=examples(1000), deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(problems(complete=False, plain=True), CUTS, st.integers(1, 2))
 def test_plain_sequences_have_a_kernel_that_agrees_too(problem: Problem, cuts: list[int], shards: int) -> None:
     case, log = problem

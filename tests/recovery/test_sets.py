@@ -15,12 +15,14 @@ from spark_jobs.errors import SavepointDamaged
 from spark_jobs.recovery.sets import (
     RANGES,
     ROARING,
+    count_kept,
     read_columns,
     read_kept,
     read_numbers,
     stored_columns,
     stored_gaps,
     stored_numbers,
+    union,
 )
 
 FROZEN = Path(__file__).parent / "frozen"
@@ -42,6 +44,16 @@ def test_what_is_kept_comes_back_from_what_is_skipped(numbers: np.ndarray, low: 
     stored = stored_gaps(kept, low, high)
     assert read_kept(stored, low, high).tolist() == kept.tolist()
     assert read_numbers(stored).tolist() == sorted(set(range(low + 1, high + 1)) - set(kept.tolist()))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(SMALL, st.integers(0, 5)), max_size=4), st.integers(0, 90), st.integers(0, 20))
+def test_what_several_keep_is_counted_once(shards: list[tuple[np.ndarray, int]], high: int, floor: int) -> None:
+    """Also where a set of gaps ends below: everything above it is kept."""
+    kept = [(numbers[(numbers > low) & (numbers <= max(floor, low))], low) for numbers, low in shards]
+    stored = [(stored_gaps(numbers, low, max(floor, low)), low) for numbers, low in kept]
+    expected = union([read_kept(data, low, high) for data, low in stored]) if stored else []
+    assert count_kept(stored, high) == len(expected)
 
 
 @settings(deadline=None)

@@ -2,89 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spark_jobs.drills.processes import Process, Warm, awaited
+from spark_jobs.drills.processes import Warm
 from spark_jobs.lake.history import read_history
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline_file import parse_pipeline
-from spark_jobs.replication.heartbeats import Heartbeats
-from spark_jobs.replication.protocol import Beat
 from tests.conftest import PIPELINE, find
+from tests.replication.processes import RECOVERY, F, Replicas, replicas_of
 
-F = 2
-HEARTBEAT = 0.3
-REPLICATED = PIPELINE + f"recovery: {{strategy: replication, f: {F}, heartbeat: {int(1000 * HEARTBEAT)} ms}}\n"
 BATCHES = 50
 BATCH_EVENTS = 2_000 // BATCHES
-# A machine with more to do than this may take its time; a replica alone needs two seconds.
-SECONDS = 90.0
-
-
-@dataclass
-class Replicas:
-    """The processes of one detection, and the lake they share."""
-
-    folder: Path
-    start: Warm
-    processes: dict[int, Process] = field(default_factory=dict)
-
-    @property
-    def lake(self) -> Lake:
-        return Lake(self.folder / "lake")
-
-    def begin(self, *numbers: int) -> None:
-        for number in numbers:
-            words = ["detect", str(self.folder / "small.yaml"), "--lake", str(self.lake.root), "--master", "inline"]
-            words += ["--batch-events", str(BATCH_EVENTS), "--replica", str(number)]
-            self.processes[number] = self.start(words, dict(os.environ), self.folder / "replicas.log")
-
-    def beats(self) -> list[Beat]:
-        return Heartbeats(self.lake, "small", number=-1).peers()
-
-    def published(self) -> int:
-        return max((beat.acknowledged.get("probing/1", 0) for beat in self.beats()), default=0)
-
-    def led_by(self, *allowed: int, after: int) -> int:
-        """The number of the leader, once so many batches are published."""
-        found: list[int] = []
-
-        def leads() -> bool:
-            found[:] = [beat.replica for beat in self.beats() if beat.leading and beat.replica in allowed]
-            return bool(found) and self.published() >= after
-
-        assert awaited(leads, SECONDS), self.log()
-        return found[0]
-
-    def signal(self, number: int, which: signal.Signals) -> None:
-        os.kill(self.processes[number].pid, which)
-
-    def ended(self, number: int) -> int:
-        try:
-            return self.processes[number].wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"replica {number} did not end\n{self.log()}") from None
-
-    def log(self) -> str:
-        file = self.folder / "replicas.log"
-        return file.read_text()[-4000:] if file.exists() else ""
-
-    def end(self) -> None:
-        for process in self.processes.values():
-            try:
-                process.wait(0)
-            except subprocess.TimeoutExpired:
-                os.kill(process.pid, signal.SIGKILL)
-                process.wait(SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +28,8 @@ def start() -> Warm:
 
 @pytest.fixture
 def replicas(ingested: Path, tmp_path: Path, start: Warm) -> Iterator[Replicas]:
-    shutil.copytree(ingested, tmp_path / "lake")
-    (tmp_path / "small.yaml").write_text(REPLICATED)
-    group = Replicas(tmp_path, start)
-    try:
+    with replicas_of(PIPELINE + RECOVERY, ingested, tmp_path, start, BATCH_EVENTS) as group:
         yield group
-    finally:
-        group.end()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from spark_jobs.pipeline import Pipeline
 from spark_jobs.pipeline_file import parse_pipeline
 from spark_jobs.recovery.savepoint import Savepoint
 from spark_jobs.replication.outgoing import Outgoing
-from spark_jobs.replication.protocol import Group
+from spark_jobs.replication.protocol import Beat, Group, Output, Publish, Send
 from spark_jobs.runner import InlineRunner
 from spark_jobs.versions import resolve
 from tests.conftest import PIPELINE, find
@@ -154,6 +154,17 @@ def test_a_lost_answer_is_looked_up(pipeline: Pipeline, mine: Lake, expected: li
     plan.arm(parse_fault("lose_answer:detect.saved@2"))
     replicate(pipeline, mine)
     check(mine, expected)
+
+
+def test_heartbeats_do_not_wait_behind_what_is_to_be_published(mine: Lake) -> None:
+    """A new leader with a full queue would be taken for dead; and of two heartbeats the later one says it all."""
+    outgoing = Outgoing(0, Group(1, 0.2), "small", mine, Attempt(mine, "detect", replica=0))
+    held = [Publish(Output("probing/1", number)) for number in (1, 2)]
+    beats = [Send(Beat(0, count, True, 0.1), election=False) for count in (1, 2)]
+    with outgoing._changed:
+        outgoing._add([*held, beats[0]])
+        outgoing._add([beats[1]])
+    assert list(outgoing._actions) == [beats[1], *held]
 
 
 def test_a_fault_may_be_meant_for_one_replica(mine: Lake) -> None:

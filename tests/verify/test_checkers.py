@@ -55,6 +55,11 @@ def broken(findings: dict[str, Finding]) -> dict[str, int]:
     return {name: finding.count for name, finding in findings.items() if finding.verdict is Verdict.INVALID}
 
 
+def test_what_was_trimmed_before_a_verdict_or_not_taken_yet_is_unknown() -> None:
+    assert judge(GOOD, trimmed=5)["earlier verdicts"].verdict is Verdict.UNKNOWN
+    assert judge(GOOD, unread=5)["completeness"].verdict is Verdict.UNKNOWN
+
+
 def test_an_undamaged_output_is_valid() -> None:
     findings = judge(GOOD)
     assert {finding.verdict for finding in findings.values()} == {Verdict.VALID}

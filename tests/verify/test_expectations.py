@@ -238,6 +238,19 @@ def test_an_expectation_that_great_expectations_would_drop_is_an_error(text: str
         suite.check(pa.table({"x": [1]}))
 
 
+def test_what_is_loaded_only_when_it_is_used_works(tmp_path: Path, lake: Lake) -> None:
+    """The one expectation that needs scipy, and altair for its page."""
+    even = "{values: [1, 2], weights: [0.5, 0.5]}"
+    file = tmp_path / "even.yaml"
+    file.write_text(
+        "expectations: [{type: expect_column_kl_divergence_to_be_less_than, "
+        f"kwargs: {{column: x, partition_object: {even}, threshold: 0.1}}}}]"
+    )
+    with Suite(file) as suite:
+        met = [suite.check(pa.table({"x": x}), lake=lake, subject="x")[0].met for x in ([1, 2, 2, 1], [1, 1, 1, 1])]
+    assert met == [True, False]
+
+
 def test_a_process_that_died_is_an_error(lake: Lake) -> None:
     with Suite(SUITES / "incoming.yaml") as suite:
         suite._process.kill()

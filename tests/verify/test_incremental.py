@@ -370,3 +370,22 @@ def test_the_reference_has_its_own_copies(lake: Lake) -> None:
     read = json.loads((folder / "link.json").read_text())["read"]
     assert 0 < kept < read / 10
     assert sum(pq.read_metadata(part).num_rows for part in folder.glob("part-*")) == covered(lake)
+
+
+@pytest.mark.parametrize("pattern", ["A -> B", "A+ -> B"])
+def test_a_part_of_the_keys_may_bring_nothing_new(pattern: str, tmp_path: Path) -> None:
+    """And still have something open: what was kept of them is put together with no events at all."""
+    text = "name: few\nsource: {columns: {ts: ts, type: type, key: key}, attributes: {}}\noperators:\n"
+    text += f"  found: {{partition_by: key, pattern: {pattern}, define: {{A: type = 'a', B: type = 'b'}}}}\n"
+    pipeline, lake = parse_pipeline(text, "few.yaml"), Lake(tmp_path / "lake")
+    for hour, rows in ((7, "a,x a,y a,z"), (8, "b,x"), (9, "b,y b,z")):
+        folder = tmp_path / "landing" / "date=2026-01-31" / f"hour={hour:02}" / "source=shop"
+        folder.mkdir(parents=True)
+        lines = [f"2026-01-31T{hour:02}:00:{second:02},{row}" for second, row in enumerate(rows.split())]
+        (folder / "rows.csv").write_text("\n".join(["ts,type,key", *lines]) + "\n")
+        take_in(pipeline, tmp_path / "landing", lake)
+        find(pipeline, lake)
+        (verified,) = verify(pipeline, lake)
+        assert verified.verdict is Verdict.VALID, notes(verified)
+    assert verified.mode == INCREMENTAL
+    assert verified.matches == 3
