@@ -38,7 +38,7 @@ def test_a_job_that_is_killed_says_by_what(tmp_path: Path) -> None:
 
 def test_a_job_whose_watcher_is_killed_dies_too(tmp_path: Path) -> None:
     """As `reprise` does: it asks to die with its parent."""
-    code = "import os, signal; from spark_jobs.cli import _die_with_parent as die; die(); "
+    code = "import os, signal; from spark_jobs.with_parent import die_with_parent as die; die(); "
     code += "print(os.getpid(), os.getppid(), flush=True); signal.pause()"
     job = begun(tmp_path, code)
     said: list[str] = []
