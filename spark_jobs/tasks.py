@@ -25,7 +25,7 @@ from spark_jobs.console import say
 from spark_jobs.errors import TrimmedEventNeeded
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.outputs import output_name
-from spark_jobs.lake.scan import of_shard, read_events
+from spark_jobs.lake.scan import of_shard, read_ahead, read_events
 from spark_jobs.lake.seal import seal
 from spark_jobs.ordering.revisions import as_asserted
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
@@ -60,6 +60,9 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     laps("write")
     checkpoint, stored = _checkpoint(payload, events, kept, known.end_sn) if payload["keep"] else ("", 0)
     laps("keep")
+    for entry in payload["inputs"]:
+        if "ahead" in entry:
+            read_ahead(entry["ahead"]["files"], operator.columns, entry["end"], entry["ahead"]["end"])
     return {
         "out": payload["out"],
         "shard": payload["shard"],
