@@ -213,7 +213,7 @@ def row_group_ranges(path: str, number: str) -> tuple[tuple[int, int], ...]:
 
 def read_ahead(files: Sequence[dict[str, Any]], columns: Sequence[str], after_sn: int, end_sn: int) -> None:
     """Let the kernel fetch what a batch will read, and go on without waiting: this one is committed meanwhile."""
-    names = {"sn", "stream_ts", *columns}
+    names = frozenset(("sn", "stream_ts", *columns))
     for file in files:
         with suppress(FileNotFoundError):  # trimmed meanwhile; who reads it will know
             ranges = row_group_ranges(file["path"], "sn")
@@ -222,18 +222,30 @@ def read_ahead(files: Sequence[dict[str, Any]], columns: Sequence[str], after_sn
                 _fetch(file["path"], names, groups)
 
 
-def _fetch(path: str, names: set[str], groups: list[int]) -> None:
-    metadata = pq.read_metadata(path)
-    place = os.open(path, os.O_RDONLY)
+def _fetch(path: str, names: frozenset[str], groups: list[int]) -> None:
+    chunks = _chunks(path, names)
+    file = os.open(path, os.O_RDONLY)
     try:
-        for group in groups:
-            for index in range(metadata.num_columns):
-                column = metadata.row_group(group).column(index)
-                if column.path_in_schema.partition(".")[0] in names:
-                    begin = column.dictionary_page_offset or column.data_page_offset
-                    os.posix_fadvise(place, begin, column.total_compressed_size, os.POSIX_FADV_WILLNEED)
+        for begin, length in (chunk for group in groups for chunk in chunks[group]):
+            os.posix_fadvise(file, begin, length, os.POSIX_FADV_WILLNEED)
     finally:
-        os.close(place)
+        os.close(file)
+
+
+@lru_cache(maxsize=4096)
+def _chunks(path: str, names: frozenset[str]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Where some columns lie in a file: of each row group, the offsets and lengths."""
+    metadata = pq.read_metadata(path)
+    groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
+    columns = ([group.column(index) for index in range(metadata.num_columns)] for group in groups)
+    return tuple(
+        tuple(
+            (column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size)
+            for column in group
+            if column.path_in_schema.partition(".")[0] in names
+        )
+        for group in columns
+    )
 
 
 def any_between(residual: Int64s, low: int, high: int) -> bool:
