@@ -27,8 +27,8 @@ class Lake:
     def __init__(self, root: str | Path) -> None:
         if re.match(r"[a-z][a-z0-9+.-]*:/", str(root)):
             raise RepriseError(
-                f"a lake is a folder, not an address: {root}. Nothing was changed. Use a folder that all machines see under the "
-                "same path; what object stores would take is in docs/howto/go-to-a-cluster.md"
+                f"a lake is a folder, not an address: {root}. Nothing was changed. Use a folder that all machines see under "
+                "the same path; what object stores would take is in docs/howto/go-to-a-cluster.md"
             )
         self.root = Path(root).resolve()
         if "%" in str(self.root):  # deltalake decodes it and looks in another folder (1.6.6)
