@@ -36,6 +36,8 @@ EVENTS = 20_000
 BATCH = 100
 NAME = "small"
 STRUCK = "spark-worker-2"
+PHASES = ("detect.started", "detect.published")
+OVER = ("success", "failed")
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +108,7 @@ def run_of(ask: Callable[..., dict[str, Any]], step: str, **conf: int) -> str:
 
 
 def ended(ask: Callable[..., dict[str, Any]], run: str) -> str:
-    until(lambda: ask(run)["state"] in ("success", "failed"), f"{run} never ended")
+    until(lambda: ask(run)["state"] in OVER, f"{run} never ended")
     return str(ask(run)["state"])
 
 
@@ -136,9 +138,6 @@ def newest(lake: Lake) -> tuple[int, int]:
     return last["detect.started"], last["detect.published"]
 
 
-PHASES = ("detect.started", "detect.published")
-
-
 def executors(worker: int) -> list[int]:
     """The executors that a worker has started."""
     found: list[int] = []
@@ -162,6 +161,7 @@ def command(pid: int) -> bytes:
 def assert_valid(ask: Callable[..., dict[str, Any]], lake: Lake, tmp_path: Path) -> None:
     """The verdict of the verification that follows by itself; and the output is that of a detection left alone."""
     until(lambda: lake.has("verdicts"), "nothing was verified")
+    until(lambda: all(run["state"] in OVER for run in ask(f"dags/{NAME}.verify/dagRuns")["dag_runs"]), "it never ended")
     assert {(row["verdict"], row["events"]) for row in lake.read("verdicts").to_pylist()} == {("valid", EVENTS)}
     alone = Lake(tmp_path / "alone")
     shutil.copytree(lake.path("event_log"), alone.path("event_log"))
