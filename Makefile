@@ -44,6 +44,12 @@ soak: setup ## the property tests with 40 times as many random cases: 200,000 of
 bars: setup ## what Airflow itself may do wrong, in a real one: killed scheduler and tasks, overlapping backfills (about 6 minutes)
 	@$(BIN)/python -m pytest -q -m bars tests/test_airflow_bars.py
 
+cluster: setup ## docker/compose.yaml as processes on loopback: PostgreSQL, Airflow, Spark standalone; a worker is killed (about 3 minutes)
+	@$(BIN)/python -m pytest -q -n 0 -m cluster tests/test_cluster.py
+
+capacity: setup ## docs/capacity.md, from the costs that were measured last (bench/capacity.json)
+	@$(BIN)/python -m bench.capacity
+
 oracle: setup ## compare with Flink's MATCH_RECOGNIZE and CEP, in an environment of its own
 	@scripts/oracle
 
@@ -59,4 +65,4 @@ format: setup ## format the code
 clean: ## remove the virtual environment and everything that was made
 	rm -rf .venv .local
 
-.PHONY: help setup run test lint types up bench campaign soak bars oracle lock format reference clean
+.PHONY: help setup run test lint types up bench campaign soak bars cluster capacity oracle lock format reference clean

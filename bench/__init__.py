@@ -30,5 +30,7 @@ BENCHES: dict[str, Callable[[str], list[Bar]]] = {
         "disorder",
         "replication",
         "transactions",
+        "scale",
+        "memory",
     )
 }
