@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from typing import Any
 import simpy
 
 from spark_jobs.detect import SLICE_MATCHES
+
+Work = Generator[simpy.Event, Any, None]
 
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "capacity.json"
@@ -118,11 +120,11 @@ class _World:
         self.executors = simpy.Resource(self.env, plan.executors)
         self.spent = dict.fromkeys((WORK, *SERIAL, "fixed"), 0.0)
 
-    def driver(self, batches: int) -> Iterator[Any]:
+    def driver(self, batches: int) -> Work:
         for _ in range(batches):
             yield from self.batch()
 
-    def batch(self) -> Iterator[Any]:
+    def batch(self) -> Work:
         costs, plan = self.costs, self.plan
         yield from self.alone("fixed", costs.batch)
         tasks = []
@@ -139,7 +141,7 @@ class _World:
         yield from self.alone("savepoint and commit", costs.commit + costs.shard * (plan.executors - 1) + files)
         yield from self.alone("small files", costs.table_file * plan.table_files)
 
-    def numbering(self, matches: float) -> Iterator[Any]:
+    def numbering(self, matches: float) -> Work:
         """As detection does it: a few in the driver, many in slices, each a task."""
         if matches < SLICE_MATCHES:
             yield from self.alone("numbering", self.costs.match * matches)
@@ -152,11 +154,11 @@ class _World:
         """Events beyond those of one task, whose cost is part of what was measured."""
         return self.costs.held_share * (self.plan.events - self.plan.task_events)
 
-    def alone(self, what: str, seconds: float) -> Iterator[Any]:
+    def alone(self, what: str, seconds: float) -> Work:
         self.spent[what] += seconds
         yield self.env.timeout(seconds)
 
-    def task(self) -> Iterator[Any]:
+    def task(self) -> Work:
         with self.executors.request() as place:
             yield place
             work = self.costs.event * self.plan.task_events

@@ -139,4 +139,5 @@ def _pipeline() -> Pipeline:
 
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
-    sys.stdout.write(json.dumps({"make": _make, "match": _match}[what](*words)))
+    run = _make if what == "make" else _match
+    sys.stdout.write(json.dumps(run(*words)))

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ import yaml
 from tests.compose import COMPOSE, LOOPBACK, ROOT, Loopback, services
 
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
-# The Compose Specification's own schema (github.com/compose-spec/compose-spec, Apache-2.0).
-SCHEMA = ROOT / "tests" / "compose-spec.json"
+# The Compose Specification's own schema, which comes with check-jsonschema.
+SCHEMA = files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
 AIRFLOW = {"airflow-api-server", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer"}
 
 
 def problems(document: dict[str, Any]) -> list[str]:
     """What the specification does not allow. Of `x-` fields it says nothing, as they are for who writes the file."""
-    checker = jsonschema.Draft7Validator(json.loads(SCHEMA.read_text()))
+    schema = json.loads(SCHEMA.read_text())
+    checker = jsonschema.validators.validator_for(schema)(schema)
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in checker.iter_errors(document)]
 
 
