@@ -57,7 +57,7 @@ class Costs:
     commit_file: float  # .. for every file beyond the first
     table_file: float  # .. for every file that the table has
     held: float  # .. for every event that is held: v_skip is decoded, joined, coded
-    held_share: float  # events held, of those in a batch
+    held_share: float  # events held, of those in a batch of TASK_EVENTS
     held_bytes: float  # of the savepoint, for every event held
     file: float  # of an executor, to open one more file of the log
     start: float  # of a driver, until its first task can run
@@ -151,8 +151,12 @@ class _World:
 
     @property
     def held(self) -> float:
-        """Events beyond those of one task, whose cost is part of what was measured."""
-        return self.costs.held_share * (self.plan.events - self.plan.task_events)
+        """Events beyond those that one executor's share of the log holds, whose cost is part of what was measured.
+
+        A larger cluster is there for more events per second, and WITHIN holds them for as long as before; larger batches hold
+        no more.
+        """
+        return self.costs.held_share * TASK_EVENTS * (self.plan.executors - 1)
 
     def alone(self, what: str, seconds: float) -> Work:
         self.spent[what] += seconds
@@ -172,7 +176,7 @@ class _World:
 
 def after_driver(costs: Costs, found: Simulated) -> float:
     """Seconds from the kill of a driver until the batch that it was in is published: noticed, tried again, done again."""
-    residual = costs.held_share * found.plan.task_events * costs.event
+    residual = costs.held_share * TASK_EVENTS * costs.event
     return NOTICED + RETRY + costs.start + residual + found.seconds
 
 
@@ -197,7 +201,8 @@ def page(costs: Costs) -> str:
         "# Capacity: past these machines",
         _about(costs),
         "## Events per second and recovery",
-        f"Every executor has one core and takes {TASK_EVENTS:,} events per batch, so that batches grow with the cluster.",
+        f"Every executor has one core and takes {TASK_EVENTS:,} events per batch, so that batches grow with the cluster, and "
+        "so does what is held.",
         _rates(costs, found),
         "Recovery is the time from the kill of the driver until the batch that it was in is published: "
         f"{NOTICED:.0f} s until it is noticed, {RETRY:.0f} s until Airflow tries again, {costs.start:.1f} s to start Spark, "
@@ -304,7 +309,7 @@ def _answers(costs: Costs, found: list[Simulated]) -> list[str]:
                     "small files of the output",
                     f"a day of batches leaves {DAY * GROUP:,} files; a commit then takes "
                     f"{grown.seconds - plain.seconds:.2f} s more",
-                    "`reprise trim`, or one table per group",
+                    "Delta's `optimize` from time to time, which detection allows for; larger batches; one table per group",
                     f"{_millions(plain.rate)} instead of {_millions(grown.rate)} events/s",
                 ],
             ],

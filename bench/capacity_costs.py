@@ -19,7 +19,7 @@ from bench.capacity import TASK_EVENTS, Costs
 from bench.engine import KEYS, Shape, detected, make_log, pipeline_with
 from bench.scale import TINY, TINY_BATCHES, fixed_cost, phases
 from spark_jobs.detect import Detected, Settings, detect
-from spark_jobs.lake.commit import claim
+from spark_jobs.lake.commit import claim, renewed
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.tables import Lake
 from spark_jobs.runner import Runner, open_runner
@@ -42,10 +42,9 @@ def measure(master: str = "local[2]") -> Costs:
         with open_runner(master, Lake(folder / "spark"), "capacity") as runner:
             runner.ready()
             start = time.perf_counter() - started
-            tiny = _tiny(folder / "tiny", runner)
             found = {
-                **_batch(folder / "batch", runner, tiny["task"]),
-                **tiny,
+                **_batch(folder / "batch", runner),
+                **_tiny(folder / "tiny", runner),
                 **_commits(folder / "commits"),
                 **_held(folder / "held", runner),
                 "file": _file(folder / "files", runner),
@@ -54,7 +53,7 @@ def measure(master: str = "local[2]") -> Costs:
     return Costs(measured_on=f"{os.cpu_count()} cores, {TASK_EVENTS:,} events per batch", **_rounded(found))
 
 
-def _batch(folder: Path, runner: Runner, task: float) -> dict[str, float]:
+def _batch(folder: Path, runner: Runner) -> dict[str, float]:
     """A batch of a million events by one executor, and all that it is made of."""
     pipeline, lake = pipeline_with(NARROW), Lake(folder)
     make_log(pipeline, lake, Shape(TASK_EVENTS * BATCHES, KEYS))
@@ -89,7 +88,7 @@ def _tiny(folder: Path, runner: Runner) -> dict[str, float]:
 
 def _commits(folder: Path) -> dict[str, float]:
     """Commits of one file and of a thousand, in turns, while the table grows. Nobody reads the files, so there are none."""
-    place = claim(Lake(folder).open("files", SCHEMA), "capacity")
+    place = claim(Lake(folder).open("files", SCHEMA), "capacity", renewed)
     few: list[float] = []
     many: list[float] = []
     for number in range(COMMITS):
@@ -107,19 +106,22 @@ def _commits(folder: Path) -> dict[str, float]:
 
 
 def _held(folder: Path, runner: Runner) -> dict[str, float]:
-    """Tiny batches of a driver whose operator holds millions of events, against those of one that holds hardly any."""
+    """Tiny batches of a driver whose operator holds millions of events, against those of one that holds hardly any.
+
+    One task, so that all that it does is known, and the rest is the driver's.
+    """
     open_ended, lake = pipeline_with("after_match: past last row"), Lake(folder / "many")
     make_log(open_ended, lake, Shape(HELD_EVENTS, HELD_KEYS))
-    detected(open_ended, lake, runner, Settings(HELD_EVENTS))
+    detected(open_ended, lake, runner, Settings(HELD_EVENTS, 1))
     make_log(open_ended, lake, Shape(TINY * BATCHES, HELD_KEYS))
     started = time.perf_counter()
-    (many,) = detect(open_ended, lake, runner, Attempt(lake, "capacity"), Settings(TINY))
+    (many,) = detect(open_ended, lake, runner, Attempt(lake, "capacity"), Settings(TINY, 1))
     many_seconds = (time.perf_counter() - started - _task_seconds(many)) / many.batches
     held = phases(lake, "detect.started")[-1][1]["carried"]
     stored = phases(lake, "detect.saved")[-1][1]["bytes"]
     small = Lake(folder / "few")
     make_log(pipeline_with(NARROW), small, Shape(TINY * BATCHES, KEYS))
-    wall, few = detected(pipeline_with(NARROW), small, runner, Settings(TINY))
+    wall, few = detected(pipeline_with(NARROW), small, runner, Settings(TINY, 1))
     more = many_seconds - (wall - _task_seconds(few)) / few.batches
     return {"held": max(0.0, more) / held, "held_bytes": stored / held}
 
