@@ -20,8 +20,11 @@ setup: .local/ready ## virtual environment from locked requirements, Java, Airfl
 run: setup ## the main job: recovery drill through Airflow on the example pipeline
 	@$(BIN)/reprise drill examples/card_probing.yaml --airflow
 
-test: setup lint types ## lint, types and all tests
+test: setup browser lint types ## lint, types and all tests
 	@$(BIN)/python -m pytest -q
+
+browser:
+	@scripts/browser
 
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -65,4 +68,4 @@ format: setup ## format the code
 clean: ## remove the virtual environment and everything that was made
 	rm -rf .venv .local
 
-.PHONY: help setup run test lint types up bench campaign soak bars cluster capacity oracle lock format reference clean
+.PHONY: help setup run test browser lint types up bench campaign soak bars cluster capacity oracle lock format reference clean
