@@ -145,7 +145,8 @@ class _World:
             yield from self.alone("numbering", self.costs.match * matches)
             return
         slices = self.plan.executors
-        yield from self.alone("numbering", self.costs.task * slices + self.costs.match * matches / slices)
+        yield from self.alone("starting tasks", self.costs.task * slices)
+        yield from self.alone("numbering", self.costs.match * matches / slices)
 
     @property
     def held(self) -> float:
