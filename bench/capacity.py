@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -118,11 +118,11 @@ class _World:
         self.executors = simpy.Resource(self.env, plan.executors)
         self.spent = dict.fromkeys((WORK, *SERIAL, "fixed"), 0.0)
 
-    def driver(self, batches: int) -> Iterator[Any]:
+    def driver(self, batches: int) -> Generator[simpy.Event, Any, None]:
         for _ in range(batches):
             yield from self.batch()
 
-    def batch(self) -> Iterator[Any]:
+    def batch(self) -> Generator[simpy.Event, Any, None]:
         costs, plan = self.costs, self.plan
         yield from self.alone("fixed", costs.batch)
         tasks = []
@@ -139,7 +139,7 @@ class _World:
         yield from self.alone("savepoint and commit", costs.commit + costs.shard * (plan.executors - 1) + files)
         yield from self.alone("small files", costs.table_file * plan.table_files)
 
-    def numbering(self, matches: float) -> Iterator[Any]:
+    def numbering(self, matches: float) -> Generator[simpy.Event, Any, None]:
         """As detection does it: a few in the driver, many in slices, each a task."""
         if matches < SLICE_MATCHES:
             yield from self.alone("numbering", self.costs.match * matches)
@@ -157,11 +157,11 @@ class _World:
         """
         return self.costs.held_share * TASK_EVENTS * (self.plan.executors - 1)
 
-    def alone(self, what: str, seconds: float) -> Iterator[Any]:
+    def alone(self, what: str, seconds: float) -> Generator[simpy.Event, Any, None]:
         self.spent[what] += seconds
         yield self.env.timeout(seconds)
 
-    def task(self) -> Iterator[Any]:
+    def task(self) -> Generator[simpy.Event, Any, None]:
         with self.executors.request() as place:
             yield place
             work = self.costs.event * self.plan.task_events

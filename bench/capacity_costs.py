@@ -89,7 +89,8 @@ def _tiny(folder: Path, runner: Runner) -> dict[str, float]:
 def _commits(folder: Path) -> dict[str, float]:
     """Commits of one file and of a thousand, in turns, while the table grows. Nobody reads the files, so there are none."""
     place = claim(Lake(folder).open("files", SCHEMA), "capacity", renewed)
-    few, many = [], []
+    few: list[float] = []
+    many: list[float] = []
     for number in range(COMMITS):
         for count, seconds in ((1, few), (FILES, many)):
             files = [AddAction(f"{number}-{count}-{n}.parquet", 1, {}, 0, True, "{}") for n in range(count)]

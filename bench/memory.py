@@ -139,4 +139,4 @@ def _pipeline() -> Pipeline:
 
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
-    sys.stdout.write(json.dumps({"make": _make, "match": _match}[what](*words)))
+    sys.stdout.write(json.dumps(_make(*words) if what == "make" else _match(*words)))
