@@ -23,8 +23,6 @@ import simpy
 
 from spark_jobs.detect import SLICE_MATCHES
 
-Work = Generator[simpy.Event, Any, None]
-
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "capacity.json"
 PAGE = HERE.parent / "docs" / "capacity.md"
@@ -120,11 +118,11 @@ class _World:
         self.executors = simpy.Resource(self.env, plan.executors)
         self.spent = dict.fromkeys((WORK, *SERIAL, "fixed"), 0.0)
 
-    def driver(self, batches: int) -> Work:
+    def driver(self, batches: int) -> Generator[simpy.Event, Any, None]:
         for _ in range(batches):
             yield from self.batch()
 
-    def batch(self) -> Work:
+    def batch(self) -> Generator[simpy.Event, Any, None]:
         costs, plan = self.costs, self.plan
         yield from self.alone("fixed", costs.batch)
         tasks = []
@@ -141,13 +139,14 @@ class _World:
         yield from self.alone("savepoint and commit", costs.commit + costs.shard * (plan.executors - 1) + files)
         yield from self.alone("small files", costs.table_file * plan.table_files)
 
-    def numbering(self, matches: float) -> Work:
+    def numbering(self, matches: float) -> Generator[simpy.Event, Any, None]:
         """As detection does it: a few in the driver, many in slices, each a task."""
         if matches < SLICE_MATCHES:
             yield from self.alone("numbering", self.costs.match * matches)
             return
         slices = self.plan.executors
-        yield from self.alone("numbering", self.costs.task * slices + self.costs.match * matches / slices)
+        yield from self.alone("starting tasks", self.costs.task * slices)
+        yield from self.alone("numbering", self.costs.match * matches / slices)
 
     @property
     def held(self) -> float:
@@ -158,11 +157,11 @@ class _World:
         """
         return self.costs.held_share * TASK_EVENTS * (self.plan.executors - 1)
 
-    def alone(self, what: str, seconds: float) -> Work:
+    def alone(self, what: str, seconds: float) -> Generator[simpy.Event, Any, None]:
         self.spent[what] += seconds
         yield self.env.timeout(seconds)
 
-    def task(self) -> Work:
+    def task(self) -> Generator[simpy.Event, Any, None]:
         with self.executors.request() as place:
             yield place
             work = self.costs.event * self.plan.task_events

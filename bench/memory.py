@@ -139,5 +139,4 @@ def _pipeline() -> Pipeline:
 
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
-    run = _make if what == "make" else _match
-    sys.stdout.write(json.dumps(run(*words)))
+    sys.stdout.write(json.dumps(_make(*words) if what == "make" else _match(*words)))
