@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spark_jobs.drills.processes import awaited
+
 ROOT = Path(__file__).resolve().parents[1]
 # In the environment of every process it starts.
 MARK = "REPRISE_TEST_UP"
 NO_HEADERS: Mapping[str, str] = {}
+DAG_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,14 @@ class Server:
 
     def wait_for_dags(self, *wanted: str) -> None:
         """The DAG processor reads the folder a moment after the API is healthy."""
-        token, listed = self.token(), set[str]()
-        while not set(wanted) <= listed:
-            listed = {dag["dag_id"] for dag in call(f"{self.base}/api/v2/dags", token)["dags"]}
+        token = self.token()
+
+        def listed() -> set[str]:
+            return {dag["dag_id"] for dag in call(f"{self.base}/api/v2/dags", token)["dags"]}
+
+        if not awaited(lambda: set(wanted) <= listed(), DAG_SECONDS):
+            wrong = [error["stack_trace"] for error in call(f"{self.base}/api/v2/importErrors", token)["import_errors"]]
+            raise AssertionError(f"not all of {wanted} are among {listed()}; import errors: {wrong}")
 
 
 @contextmanager

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from spark_jobs.drills.processes import awaited
 from tests.airflow_server import call, running_airflow
+
+RUN_SECONDS = 480.0
 
 
 def run_dag(base: str, token: str, dag: str, conf: dict[str, object]) -> str:
     """Trigger a DAG and wait for its end; SQLite answers 503 when it is busy."""
     call(f"{base}/api/v2/dags/{dag}", token, {"is_paused": False}, "PATCH")
     run = call(f"{base}/api/v2/dags/{dag}/dagRuns", token, {"logical_date": None, "conf": conf})["dag_run_id"]
-    while (state := call(f"{base}/api/v2/dags/{dag}/dagRuns/{run}", token)["state"]) not in ("success", "failed"):
-        pass
-    return str(state)
+
+    def state() -> str:
+        return str(call(f"{base}/api/v2/dags/{dag}/dagRuns/{run}", token)["state"])
+
+    assert awaited(lambda: state() in ("success", "failed"), RUN_SECONDS), f"{dag} is still {state()}"
+    return state()
 
 
 def drill_of(folder: Path) -> dict[str, object]:
