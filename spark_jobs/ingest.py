@@ -326,7 +326,9 @@ class _Ingest:
             self.attempt.say(f"quarantined {' and '.join(shares)}; see 'reprise show quarantine'")
         what, share = max(shares.items(), key=lambda item: item[1])
         if share > self.source.quarantine_limit:
-            first = rejected.to_pylist()[0]
+            whole = what.endswith("files")  # the limit that was passed says which example explains it
+            examples = rejected.to_pylist()
+            first = next((row for row in examples if (row["row"] is None) == whole), examples[0])
             place = first["file"] + (f", row {first['row']}" if first["row"] else "")
             raise IngestRefused(
                 f"{what} are unusable, more than the limit of {self.source.quarantine_limit:.1%} in the pipeline. "

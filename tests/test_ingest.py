@@ -202,6 +202,15 @@ def test_too_much_quarantine_stops_the_ingest_before_the_log(tmp_path: Path, lak
     assert len(reasons(lake)) == 1
 
 
+def test_too_many_unreadable_files_are_explained_by_a_file_and_not_by_a_row_of_another(tmp_path: Path, lake: Lake) -> None:
+    strict = parse_pipeline(PIPELINE.replace("quarantine_limit: 0.5", "quarantine_limit: 0.4"), "small.yaml")
+    landing = lines(tmp_path / "in", [row(1), row(2), {**row(3), "time": None}])
+    (landing / HOUR / "part-1.csv").write_bytes(b"seq,time,kind,card,amount,seen\n\xe9\xff\n")
+    with pytest.raises(IngestRefused, match=r"1 of 2 files are unusable.*First: \S*part-1.csv: the file cannot be read"):
+        take_in(strict, landing, lake)
+    assert events_of(lake) == []
+
+
 def test_a_partition_with_no_valid_row_leaves_a_clean_log(tmp_path: Path, lake: Lake) -> None:
     patient = parse_pipeline(PIPELINE.replace("quarantine_limit: 0.5", "quarantine_limit: 1.0"), "small.yaml")
     done = take_in(patient, lines(tmp_path / "in", [{**row(1), "time": None}]), lake)
