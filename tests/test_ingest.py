@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from spark_jobs.commands.common import existing
 from spark_jobs.errors import FencedAttempt, IngestRefused, RepriseError
+from spark_jobs.generate import Recipe, generate
 from spark_jobs.ingest import Ingested
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
@@ -240,6 +242,17 @@ def test_an_empty_log_and_a_single_event_are_clean_results(events: int, pipeline
 def test_a_missing_landing_folder_is_a_sentence(pipeline: Pipeline, tmp_path: Path, lake: Lake) -> None:
     with pytest.raises(RepriseError, match="does not exist; nothing was ingested"):
         take_in(pipeline, tmp_path / "nowhere", lake)
+
+
+def test_a_file_where_a_folder_is_needed_is_called_one(pipeline: Pipeline, tmp_path: Path, lake: Lake) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text("seq,time\n")
+    with pytest.raises(RepriseError, match=r"events.csv is a file, not a landing folder; nothing was ingested"):
+        take_in(pipeline, file, lake)
+    with pytest.raises(RepriseError, match=r"events.csv is a file, not a folder. Nothing was changed"):
+        Lake(existing(file))
+    with pytest.raises(RepriseError, match=r"events.csv is a file, not a folder"):
+        generate(Recipe(events=1), file)
 
 
 BARE = """
