@@ -54,6 +54,10 @@ def main() -> None:
         if os.environ.get(PROGRESS_FILE):
             say(f"error: {error}")
         raise SystemExit(error.exit_code) from None
+    except SystemExit as ended:
+        if ended.code == 128 + signal.SIGINT:
+            ERR.print("interrupted. What was committed before stands; the same command goes on after it.")
+        raise
     except (OSError, DeltaError, pa.ArrowException) as error:
         ERR.print(f"[bold red]error:[/bold red] {type(error).__name__}: {escape(str(error))}")
         ERR.print("A file or a table could not be read or written. What was committed before stands.")

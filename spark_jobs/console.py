@@ -26,6 +26,9 @@ WITH_PARENT = "REPRISE_WITH_PARENT"
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and new line: a terminal would obey them
+LONGEST_CELL = 2000
+
 
 def say(line: str) -> None:
     """One line of progress, on the screen or, under a drill, in its progress file."""
@@ -46,6 +49,13 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
         shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         shown.add_row(*[
-            f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else escape(str(cell)) for cell in row
+            f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else escape(_cell(str(cell))) for cell in row
         ])
     OUT.print(shown)
+
+
+def _cell(text: str) -> str:
+    """What data may do to a screen: no more than fill a few lines. `--json` has all of it."""
+    if len(text) > LONGEST_CELL:
+        text = f"{text[:LONGEST_CELL]}... ({len(text):,} characters)"
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

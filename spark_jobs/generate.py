@@ -66,6 +66,8 @@ class Recipe:
 
 def generate(recipe: Recipe, out: Path) -> int:
     """Write the log below `out`, which must not hold one already; the number of files."""
+    if out.exists() and not out.is_dir():
+        raise RepriseError(f"{out} is a file, not a folder. Nothing was written; choose another path.")
     if out.exists() and any(out.iterdir()):
         raise RepriseError(f"{out} is not empty. Landing files are never changed; choose another folder.")
     out.mkdir(parents=True, exist_ok=True)

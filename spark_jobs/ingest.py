@@ -326,12 +326,16 @@ class _Ingest:
             self.attempt.say(f"quarantined {' and '.join(shares)}; see 'reprise show quarantine'")
         what, share = max(shares.items(), key=lambda item: item[1])
         if share > self.source.quarantine_limit:
-            first = rejected.to_pylist()[0]
+            whole = what.endswith("files")  # the limit that was passed says which example explains it
+            examples = rejected.to_pylist()
+            first = next((row for row in examples if (row["row"] is None) == whole), examples[0])
+            named = first["reason"].startswith("column '")  # mostly the pipeline is wrong then, not the delivery
+            repair = "Correct source.columns and source.attributes, repair the files" if named else "Repair the files"
             place = first["file"] + (f", row {first['row']}" if first["row"] else "")
             raise IngestRefused(
                 f"{what} are unusable, more than the limit of {self.source.quarantine_limit:.1%} in the pipeline. "
                 f"Nothing was committed to event_log; the rows are in quarantine. First: {place}: {first['reason']}. "
-                "Repair the files, or raise source.quarantine_limit, and ingest again."
+                f"{repair}, or raise source.quarantine_limit, and ingest again."
             )
 
     def _check(self, groups: list[dict[str, Any]], number: int) -> None:

@@ -72,6 +72,8 @@ class LandingFile:
 def find_files(landing: Path) -> tuple[list[LandingFile], list[LandingFile]]:
     """The files of all partitions in order, and those whose format is not known. Hidden and _ files are not data."""
     if not landing.is_dir():
+        if landing.exists():
+            raise RepriseError(f"{landing} is a file, not a landing folder; nothing was ingested. Name the folder it lies in")
         raise RepriseError(f"landing folder {landing} does not exist; nothing was ingested")
     root = landing.resolve()
     known: list[LandingFile] = []

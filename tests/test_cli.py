@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from spark_jobs import cli
 from spark_jobs.pipeline import Pipeline
 from tests.conftest import PIPELINE, small_log
 
@@ -120,6 +123,24 @@ def test_a_mistake_is_a_sentence_and_never_a_stack_trace(
 ) -> None:
     given = [word.replace("FILE", str(file)).replace("TMP", str(tmp_path)) for word in arguments]
     assert message in reprise(*given, code=2)
+
+
+def test_ctrl_c_says_what_stands_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    app = typer.Typer()
+    app.command()(interrupted)
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(sys, "argv", ["reprise"])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 130
+    assert "interrupted. What was committed before stands" in capsys.readouterr().err
 
 
 def test_names_of_files_cannot_inject_markup_into_the_report(tmp_path: Path, file: Path) -> None:

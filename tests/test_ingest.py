@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from spark_jobs.commands.common import existing
 from spark_jobs.errors import FencedAttempt, IngestRefused, RepriseError
+from spark_jobs.generate import Recipe, generate
 from spark_jobs.ingest import Ingested
 from spark_jobs.lake.tables import Lake
 from spark_jobs.pipeline import Pipeline
@@ -202,6 +204,15 @@ def test_too_much_quarantine_stops_the_ingest_before_the_log(tmp_path: Path, lak
     assert len(reasons(lake)) == 1
 
 
+def test_too_many_unreadable_files_are_explained_by_a_file_and_not_by_a_row_of_another(tmp_path: Path, lake: Lake) -> None:
+    strict = parse_pipeline(PIPELINE.replace("quarantine_limit: 0.5", "quarantine_limit: 0.4"), "small.yaml")
+    landing = lines(tmp_path / "in", [row(1), row(2), {**row(3), "time": None}])
+    (landing / HOUR / "part-1.csv").write_bytes(b"seq,time,kind,card,amount,seen\n\xe9\xff\n")
+    with pytest.raises(IngestRefused, match=r"1 of 2 files are unusable.*First: \S*part-1.csv: the file cannot be read"):
+        take_in(strict, landing, lake)
+    assert events_of(lake) == []
+
+
 def test_a_partition_with_no_valid_row_leaves_a_clean_log(tmp_path: Path, lake: Lake) -> None:
     patient = parse_pipeline(PIPELINE.replace("quarantine_limit: 0.5", "quarantine_limit: 1.0"), "small.yaml")
     done = take_in(patient, lines(tmp_path / "in", [{**row(1), "time": None}]), lake)
@@ -216,7 +227,8 @@ def test_a_column_the_files_do_not_have_is_named(pipeline: Pipeline, tmp_path: P
         tmp_path / "in",
         [{"seq": 1, "tme": "2026-01-01T00:00:00Z", "kind": "a", "card": "k", "amount": 1, "seen": "2026-01-01T00:00:00Z"}],
     )
-    with pytest.raises(IngestRefused, match="column 'time' is missing; did you mean 'tme'"):
+    said = r"column 'time' is missing; did you mean 'tme'.*Correct source.columns and source.attributes, repair the files, or"
+    with pytest.raises(IngestRefused, match=said):
         take_in(pipeline, landing, lake)
 
 
@@ -231,6 +243,17 @@ def test_an_empty_log_and_a_single_event_are_clean_results(events: int, pipeline
 def test_a_missing_landing_folder_is_a_sentence(pipeline: Pipeline, tmp_path: Path, lake: Lake) -> None:
     with pytest.raises(RepriseError, match="does not exist; nothing was ingested"):
         take_in(pipeline, tmp_path / "nowhere", lake)
+
+
+def test_a_file_where_a_folder_is_needed_is_called_one(pipeline: Pipeline, tmp_path: Path, lake: Lake) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text("seq,time\n")
+    with pytest.raises(RepriseError, match=r"events.csv is a file, not a landing folder; nothing was ingested"):
+        take_in(pipeline, file, lake)
+    with pytest.raises(RepriseError, match=r"events.csv is a file, not a folder. Nothing was changed"):
+        Lake(existing(file))
+    with pytest.raises(RepriseError, match=r"events.csv is a file, not a folder"):
+        generate(Recipe(events=1), file)
 
 
 BARE = """

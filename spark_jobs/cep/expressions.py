@@ -198,6 +198,9 @@ class _Reader:
 
     def _column(self, node: Any) -> Node:
         parts, place = [part.name for part in node.parts], place_of(node)
+        if len(parts) == 1 and node.this.args.get("quoted") and parts[0] not in self.scope.types:
+            said = f"unknown column '{parts[0]}'; double quotes make a name, a text is written '{parts[0]}'"
+            raise ExpressionError(said, place)
         if any(isinstance(part, exp.Star) for part in node.parts):
             raise ExpressionError("* is possible in COUNT(*) and COUNT(A.*) only", place)
         if not self.scope.symbols:

@@ -69,6 +69,6 @@ def open_job(pipeline: Path, lake: Path, master: str, name: str, replica: int | 
 
 
 def existing(lake: Path) -> Path:
-    if not lake.is_dir():
+    if not lake.exists():
         raise RepriseError(f"lake {lake} does not exist; ingest into it first")
     return lake

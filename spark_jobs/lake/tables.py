@@ -31,6 +31,8 @@ class Lake:
                 "the same path; what object stores would take is in docs/howto/go-to-a-cluster.md"
             )
         self.root = Path(root).resolve()
+        if self.root.exists() and not self.root.is_dir():
+            raise RepriseError(f"the lake {self.root} is a file, not a folder. Nothing was changed. Choose another path")
         if "%" in str(self.root):  # deltalake decodes it and looks in another folder (1.6.6)
             raise RepriseError(f"a lake's path may not contain '%': {self.root}; choose another folder")
 

@@ -60,6 +60,7 @@ def test_a_predicate_follows_sql(text: str, expected: list[bool | None]) -> None
     [
         ("typ = 'a'", "unknown column 'typ'; did you mean 'type'?", 1),
         ("n = 1 AND typ = 'a'", "unknown column 'typ'", 11),
+        ('type = "a"', "a text is written 'a'", 8),
         ("type = 3", "compares string with int64", 1),
         ("amount + type > 3", "needs numbers", 1),
         ("n + 1", "must be true or false", 1),
