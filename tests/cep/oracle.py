@@ -91,12 +91,20 @@ def complex_events(case: Case, events: list[Event]) -> list[tuple[int, int, int,
     ]
 
 
-def matches(case: Case, events: list[Event], until: int | None = None) -> list[Match]:
-    """All of them, in the order of their numbers; `until` says that time has passed up to there, without further events."""
+class OutOfPatience(Exception):  # nothing is wrong
+    """Trying every way would take longer than anybody waits: nested repetitions have exponentially many."""
+
+
+def matches(case: Case, events: list[Event], until: int | None = None, patience: int | None = None) -> list[Match]:
+    """All of them, in the order of their numbers; `until` says that time has passed up to there, without further events.
+
+    `patience` is how many looks at a row against a symbol it may take.
+    """
     pattern = parse(case.pattern)
+    looks = itertools.count() if patience is None else iter(range(patience))
     found = []
     for unit in units(case, events):
-        search = Search(case, pattern, unit, events, until)
+        search = Search(case, pattern, unit, events, looks, until)
         found += search.all_runs() if case.all_runs else search.preferred()
     return sorted(found, key=lambda m: (m.producer, m.y, m.start.sn, m.preference))
 
@@ -245,6 +253,7 @@ class Search:
     pattern: Pattern
     unit: Unit
     events: list[Event]
+    looks: Iterator[int]  # that it may still take
     until: int | None = None
 
     # Preferred: each start has an outcome, once it is decided.
@@ -444,6 +453,8 @@ class Search:
 
     def fits(self, symbol: str, bound: Binding, row: Event) -> bool:
         """The candidate counts as bound to the symbol being defined; unknown does not fit."""
+        if next(self.looks, None) is None:
+            raise OutOfPatience(self.case.pattern)
         rows = (*bound, (symbol, row))
         key_rows = [e for e in self.events if e.key == row.key]
         scope = Scope(rows, rows, (symbol, row), key_rows, self.case.subsets)
