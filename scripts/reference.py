@@ -20,8 +20,8 @@ from spark_jobs.faults.phases import PHASES
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
-# A column and the comment beside it, as the modules of `schemas` write them.
-COLUMN = re.compile(r'(?:required|pa\.field)\("(\w+)", (.+?)\),?(?:  # (.+))?$')
+# The comment beside a column, as the modules of `schemas` write it.
+MEANING = re.compile(r'(?:required|pa\.field)\("(\w+)", .+?  # (.+)$', re.MULTILINE)
 
 
 def page() -> str:
@@ -70,14 +70,20 @@ def _plain(text: str) -> str:
 def _tables() -> Iterator[str]:
     for module_info in sorted(pkgutil.iter_modules(schemas.__path__), key=lambda info: info.name):
         module = importlib.import_module(f"schemas.{module_info.name}")
-        rows = [[f"`{m[1]}`", _type(m[2]), m[3] or ""] for m in map(COLUMN.search, inspect.getsource(module).splitlines()) if m]
+        meaning = dict(MEANING.findall(inspect.getsource(module)))
+        rows = [[f"`{field.name}`", f"`{_type(field.type)}`", meaning.get(field.name, "")] for field in _columns(module)]
         if rows:
             name, _, about = " ".join((module.__doc__ or "").split("\n\n")[0].split()).partition(": ")
             yield f"### {name}\n\n{about[:1].upper()}{about[1:]}\n\n" + _table(["column", "type", "meaning"], rows)
 
 
-def _type(text: str) -> str:
-    return text.replace("pa.", "").replace("()", "").lower()
+def _columns(module: Any) -> list[Any]:
+    """Those that every lake has; tables with attributes or measures have these besides."""
+    return [*getattr(module, "SCHEMA", getattr(module, "FIXED", [])), *getattr(module, "REVISIONS", [])]
+
+
+def _type(type_: Any) -> str:
+    return str(type_).partition("[us")[0].replace("element: ", "").replace("item: ", "")
 
 
 def _faults() -> str:
