@@ -30,5 +30,6 @@ BENCHES: dict[str, Callable[[str], list[Bar]]] = {
         "disorder",
         "replication",
         "transactions",
+        "peers",
     )
 }

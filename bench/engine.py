@@ -162,11 +162,13 @@ def _in_turns(ways: dict[str, Callable[[], int]], rounds: int) -> tuple[dict[str
 
 @dataclass(frozen=True)
 class Shape:
-    """A log to be made: how many events and keys. Of the keys, `rare` ones share RARELY of the events among them."""
+    """A log to be made: how many events and keys. Of the keys, `rare` ones share RARELY of the events among them, and one
+    has the share `hot` of all."""
 
     events: int
     keys: int
     rare: int = 0
+    hot: float = 0.0
 
 
 def _end_to_end_bars(master: str) -> list[Bar]:
@@ -186,15 +188,15 @@ def _end_to_end_bars(master: str) -> list[Bar]:
 def _large(folder: Path, runner: Runner) -> list[Bar]:
     pipeline, lake = _pipeline("within: 100 s"), Lake(folder)
     make_log(pipeline, lake, Shape(EVENTS, KEYS))
-    done = _detected(pipeline, lake, runner, Settings(BATCH))[1]  # warm: files in memory, workers forked
+    done = detected(pipeline, lake, runner, Settings(BATCH))[1]  # warm: files in memory, workers forked
     before = _busy(), time.perf_counter()
     scans, detections = [], []
     for _ in range(ROUNDS):
         scans.append(_timed(lambda: _scan(pipeline, lake, plain=True)))
-        detections.append(_timed(lambda: _detected(pipeline, lake, runner, Settings(BATCH))))
+        detections.append(_timed(lambda: detected(pipeline, lake, runner, Settings(BATCH))))
     others = (_busy() - before[0] - sum(cpu for _, cpu in scans + detections)) / (time.perf_counter() - before[1])
     coded = _timed(lambda: _scan(pipeline, lake, plain=False))
-    many_wall, many = _detected(_pipeline("after_match: past last row"), lake, runner, Settings(BATCH))
+    many_wall, many = detected(_pipeline("after_match: past last row"), lake, runner, Settings(BATCH))
     shutil.rmtree(folder)
     (scan_wall, scan_cpu), (wall, cpu) = min(scans), min(detections)
     return [
@@ -242,7 +244,7 @@ def _checked(folder: Path, runner: Runner) -> list[Bar]:
     """The same pipeline and the same way of making the log, small enough for the reference run."""
     pipeline, lake = _pipeline("within: 100 s"), Lake(folder)
     make_log(pipeline, lake, Shape(1_000_000, 1_000))
-    _detected(pipeline, lake, runner, Settings(300_000))
+    detected(pipeline, lake, runner, Settings(300_000))
     (verdict,) = verify(pipeline, lake)
     return [
         Bar("complex events equal to the reference run (1: valid)", float(verdict.verdict == "valid"), 1),
@@ -260,7 +262,7 @@ def _through_the_jvm(folder: Path, runner: Runner) -> list[Bar]:
     answers: dict[str, tuple[int, ...]] = {}
 
     def own() -> None:
-        _detected(pipeline, lake, runner, Settings(COMPARED))
+        detected(pipeline, lake, runner, Settings(COMPARED))
 
     def through() -> None:
         frame = SparkSession(runner.context()).read.parquet(*files).select("sn", "stream_ts", "type", "key")
@@ -283,12 +285,12 @@ def _against(one: tuple[Pipeline, Lake], other: tuple[Pipeline, Lake], runner: R
     times: tuple[list[float], list[float]] = ([], [])
     for round_ in range(4):
         for (pipeline, lake), walls in zip((one, other), times, strict=True):
-            wall, _ = _detected(pipeline, lake, runner, Settings(BATCH))
+            wall, _ = detected(pipeline, lake, runner, Settings(BATCH))
             walls += [wall] if round_ else []
     return min(times[0]), min(times[1])
 
 
-def _detected(pipeline: Pipeline, lake: Lake, runner: Runner, settings: Settings) -> tuple[float, Detected]:
+def detected(pipeline: Pipeline, lake: Lake, runner: Runner, settings: Settings) -> tuple[float, Detected]:
     for table in ("complex_events", "savepoints", "versions"):
         shutil.rmtree(lake.path(table), ignore_errors=True)
     attempt = Attempt(lake, "bench")
@@ -342,7 +344,10 @@ def _pipeline(limit: str) -> Pipeline:
 
 
 def make_log(pipeline: Pipeline, lake: Lake, shape: Shape) -> None:
-    """Events at the end of the log as ingest would leave it, without landing files: random, one per millisecond."""
+    """Events at the end of the log as ingest would leave it, without landing files: random, one per millisecond.
+
+    Attributes are numbers between 0 and 1.
+    """
     keys = pa.array([f"key-{number:07}" for number in range(shape.keys)])
     bucket_of = buckets(keys, pipeline.source.buckets)
     place = claim(lake.open("event_log", pipeline.source.schema, event_log.PARTITION_BY), "ingest")
@@ -352,6 +357,7 @@ def make_log(pipeline: Pipeline, lake: Lake, shape: Shape) -> None:
         last = min(first + INGEST, begin + shape.events)
         key = _random_keys(rng, shape, last - first)
         type_ = rng.integers(0, TYPES, last - first, dtype=np.int32)
+        attributes = {name: rng.random(last - first) for name in pipeline.source.attribute_types}
         bucket = bucket_of[key].astype(np.uint8)
         order = np.argsort(bucket, kind="stable")
         bounds = np.searchsorted(bucket[order], np.arange(pipeline.source.buckets + 1))
@@ -360,7 +366,10 @@ def make_log(pipeline: Pipeline, lake: Lake, shape: Shape) -> None:
             rows = order[bounds[number] : bounds[number + 1]]
             folder = f"{lake.path('event_log')}/bucket={number}"
             path = f"{folder}/{file_name(first + 1, last, 1)}"
-            path = write_log_file(_events(rows + first + 1, type_[rows], key[rows], keys), path)
+            events = _events(rows + first + 1, type_[rows], key[rows], keys)
+            for attribute, values in attributes.items():
+                events = events.append_column(attribute, pa.array(values[rows]))
+            path = write_log_file(events, path)
             name = f"bucket={number}/{Path(path).name}"
             files.append(add_file(lake.path("event_log"), name, rows.size, bucket=str(number)))
         also = {
@@ -378,6 +387,8 @@ def _random_keys(rng: np.random.Generator, shape: Shape, count: int) -> Any:
     if shape.rare:
         rare = np.flatnonzero(rng.random(count) < RARELY)
         keys[rare] = rng.integers(common, shape.keys, rare.size)
+    if shape.hot:
+        keys[rng.random(count) < shape.hot] = 0
     return keys
 
 
