@@ -46,13 +46,16 @@ import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
 import org.apache.flink.types.Row;
 import org.apache.flink.util.Collector;
 import org.apache.parquet.column.ColumnReader;
+import org.apache.parquet.column.Dictionary;
 import org.apache.parquet.column.impl.ColumnReadStoreImpl;
 import org.apache.parquet.column.page.PageReadStore;
-import org.apache.parquet.example.DummyRecordConverter;
 import org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.parquet.hadoop.metadata.BlockMetaData;
 import org.apache.parquet.hadoop.metadata.ColumnChunkMetaData;
 import org.apache.parquet.io.LocalInputFile;
+import org.apache.parquet.io.api.Converter;
+import org.apache.parquet.io.api.GroupConverter;
+import org.apache.parquet.io.api.PrimitiveConverter;
 import org.apache.parquet.schema.MessageType;
 
 /**
@@ -279,8 +282,14 @@ public final class FlinkPeer {
 
     private static DataStream<Long> sql(StreamExecutionEnvironment env, DataStream<Event> log, JsonNode job) {
         StreamTableEnvironment tables = StreamTableEnvironment.create(env);
+        // v may be null, or the planner takes it that LAST(R.v, 1) never is.
         Schema schema =
                 Schema.newBuilder()
+                        .column("sn", "BIGINT NOT NULL")
+                        .column("key", "STRING")
+                        .column("type", "STRING")
+                        .column("v", "DOUBLE")
+                        .column("w", "BIGINT NOT NULL")
                         .columnByMetadata("rowtime", "TIMESTAMP_LTZ(3)")
                         .watermark("rowtime", "SOURCE_WATERMARK()")
                         .build();
@@ -468,8 +477,8 @@ public final class FlinkPeer {
         private ColumnReader types;
         private ColumnReader keys;
         private ColumnReader vs;
-        private String[] typeTexts = new String[16];
-        private String[] keyTexts = new String[16];
+        private final Texts typeTexts = new Texts();
+        private final Texts keyTexts = new Texts();
         long sn;
         boolean over;
 
@@ -520,14 +529,12 @@ public final class FlinkPeer {
             if (pages == null) {
                 return false;
             }
-            ColumnReadStoreImpl store = new ColumnReadStoreImpl(pages, new DummyRecordConverter(columns).getRootConverter(), columns, createdBy);
+            ColumnReadStoreImpl store = new ColumnReadStoreImpl(pages, new Columns(typeTexts, keyTexts), columns, createdBy);
             sns = reader(store, "sn");
             times = reader(store, "stream_ts");
             types = reader(store, "type");
             keys = reader(store, "key");
             vs = withV ? reader(store, "v") : null;
-            typeTexts = new String[16];
-            keyTexts = new String[16];
             left = pages.getRowCount();
             return true;
         }
@@ -549,28 +556,52 @@ public final class FlinkPeer {
             Event event = new Event();
             event.sn = sn;
             event.ts = times.getLong() / 1000;
-            int type = types.getCurrentValueDictionaryID();
-            typeTexts = roomFor(typeTexts, type);
-            if (typeTexts[type] == null) {
-                typeTexts[type] = types.getBinary().toStringUsingUTF8();
-            }
-            event.type = typeTexts[type];
-            int key = keys.getCurrentValueDictionaryID();
-            keyTexts = roomFor(keyTexts, key);
-            if (keyTexts[key] == null) {
-                keyTexts[key] = keys.getBinary().toStringUsingUTF8();
-            }
-            event.key = keyTexts[key];
+            event.type = typeTexts.texts[types.getCurrentValueDictionaryID()];
+            event.key = keyTexts.texts[keys.getCurrentValueDictionaryID()];
             event.v = withV ? vs.getDouble() : 0;
             return event;
         }
 
-        private static String[] roomFor(String[] texts, int index) {
-            return index < texts.length ? texts : java.util.Arrays.copyOf(texts, Math.max(index + 1, 2 * texts.length));
-        }
-
         void close() throws IOException {
             file.close();
+        }
+    }
+
+    /** What Parquet's column readers ask for: who takes the dictionaries of coded columns. The order is that of LogFile. */
+    private static final class Columns extends GroupConverter {
+        private final Converter[] converters;
+
+        Columns(Texts types, Texts keys) {
+            converters = new Converter[] {new PrimitiveConverter() {}, new PrimitiveConverter() {}, types, keys, new PrimitiveConverter() {}};
+        }
+
+        @Override
+        public Converter getConverter(int field) {
+            return converters[field];
+        }
+
+        @Override
+        public void start() {}
+
+        @Override
+        public void end() {}
+    }
+
+    /** The texts of one row group, by their codes. */
+    private static final class Texts extends PrimitiveConverter {
+        String[] texts = {};
+
+        @Override
+        public boolean hasDictionarySupport() {
+            return true;
+        }
+
+        @Override
+        public void setDictionary(Dictionary dictionary) {
+            texts = new String[dictionary.getMaxId() + 1];
+            for (int code = 0; code < texts.length; code++) {
+                texts[code] = dictionary.decodeToBinary(code).toStringUsingUTF8();
+            }
         }
     }
 }

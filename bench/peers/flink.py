@@ -26,7 +26,7 @@ HOME = ROOT / ".local" / "peers"
 CORES = 2
 # What compiles in the first seconds is compiled for all jobs of the JVM.
 WARM_UP = 100_000
-_PARQUET = ("parquet-*", "hadoop-client-api-*", "hadoop-client-runtime-*", "snappy-java-*", "slf4j-api-*", "zstd-jni-*")
+_PARQUET = ("parquet-*", "hadoop-client-api-*", "hadoop-client-runtime-*", "snappy-java-*", "jts-core-*")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Flink:
         """A JVM for one job."""
         file = folder / "job.json"
         file.write_text(json.dumps(job))
-        options = ["-XX:-UsePerfData", "-Xmx6g", "-XX:+UseParallelGC", f"-XX:ActiveProcessorCount={CORES}"]
+        options = ["-XX:-UsePerfData", "-Xmx4g", "-XX:+UseParallelGC", f"-XX:ActiveProcessorCount={CORES}"]
         return ["java", *options, f"-Djava.io.tmpdir={folder}", "-cp", self.classpath, PROGRAM.stem, str(file)]
 
     def run(self, workload: Workload, who: str, files: Sequence[LogFile], events: int, folder: Path) -> Result:
