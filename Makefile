@@ -20,8 +20,11 @@ setup: .local/ready ## virtual environment from locked requirements, Java, Airfl
 run: setup ## the main job: recovery drill through Airflow on the example pipeline
 	@$(BIN)/reprise drill examples/card_probing.yaml --airflow
 
-test: setup lint types ## lint, types and all tests
+test: setup browser lint types ## lint, types and all tests
 	@$(BIN)/python -m pytest -q
+
+browser:
+	@scripts/browser
 
 lint: setup
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -33,7 +36,7 @@ up: setup ## a real Airflow on 127.0.0.1:8080 (PORT=... for another) with the DA
 	@scripts/up
 
 bench: setup ## measure the bars and compare
-	@$(BIN)/reprise bench loop && $(BIN)/reprise bench engine && $(BIN)/reprise bench peers
+	@$(BIN)/reprise bench loop && $(BIN)/reprise bench engine && $(BIN)/reprise bench scale && $(BIN)/reprise bench peers
 
 campaign: setup ## 400 drills with faults drawn from a seed, and 20,000 simulated ones (about an hour)
 	@$(BIN)/reprise campaign --runs 400 --parallel 2 --simulate 20000
@@ -43,6 +46,12 @@ soak: setup ## the property tests with 40 times as many random cases: 200,000 of
 
 bars: setup ## what Airflow itself may do wrong, in a real one: killed scheduler and tasks, overlapping backfills (about 6 minutes)
 	@$(BIN)/python -m pytest -q -m bars tests/test_airflow_bars.py
+
+cluster: setup ## docker/compose.yaml as processes on loopback: PostgreSQL, Airflow, Spark standalone; a worker is killed (about 3 minutes)
+	@$(BIN)/python -m pytest -q -n 0 -m cluster tests/test_cluster.py
+
+capacity: setup ## docs/capacity.md, from the costs that were measured last (bench/capacity.json)
+	@$(BIN)/python -m bench.capacity
 
 oracle: setup ## compare with Flink's MATCH_RECOGNIZE and CEP, in an environment of its own
 	@scripts/oracle
@@ -59,4 +68,4 @@ format: setup ## format the code
 clean: ## remove the virtual environment and everything that was made
 	rm -rf .venv .local
 
-.PHONY: help setup run test lint types up bench campaign soak bars oracle lock format reference clean
+.PHONY: help setup run test browser lint types up bench campaign soak bars cluster capacity oracle lock format reference clean

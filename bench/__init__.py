@@ -31,5 +31,7 @@ BENCHES: dict[str, Callable[[str], list[Bar]]] = {
         "replication",
         "transactions",
         "peers",
+        "scale",
+        "memory",
     )
 }

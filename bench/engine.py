@@ -178,7 +178,7 @@ def _end_to_end_bars(master: str) -> list[Bar]:
     ):
         return [
             *_large(Path(folder) / "large", runner),
-            *_windows(Path(folder) / "windows", runner),
+            *windows(Path(folder) / "windows", runner),
             *_keys(Path(folder), runner),
             *_checked(Path(folder) / "checked", runner),
             *_through_the_jvm(Path(folder) / "jvm", runner),
@@ -186,7 +186,7 @@ def _end_to_end_bars(master: str) -> list[Bar]:
 
 
 def _large(folder: Path, runner: Runner) -> list[Bar]:
-    pipeline, lake = _pipeline("within: 100 s"), Lake(folder)
+    pipeline, lake = pipeline_with("within: 100 s"), Lake(folder)
     make_log(pipeline, lake, Shape(EVENTS, KEYS))
     done = detected(pipeline, lake, runner, Settings(BATCH))[1]  # warm: files in memory, workers forked
     before = _busy(), time.perf_counter()
@@ -196,7 +196,7 @@ def _large(folder: Path, runner: Runner) -> list[Bar]:
         detections.append(_timed(lambda: detected(pipeline, lake, runner, Settings(BATCH))))
     others = (_busy() - before[0] - sum(cpu for _, cpu in scans + detections)) / (time.perf_counter() - before[1])
     coded = _timed(lambda: _scan(pipeline, lake, plain=False))
-    many_wall, many = detected(_pipeline("after_match: past last row"), lake, runner, Settings(BATCH))
+    many_wall, many = detected(pipeline_with("after_match: past last row"), lake, runner, Settings(BATCH))
     shutil.rmtree(folder)
     (scan_wall, scan_cpu), (wall, cpu) = min(scans), min(detections)
     return [
@@ -212,14 +212,14 @@ def _large(folder: Path, runner: Runner) -> list[Bar]:
     ]
 
 
-def _windows(folder: Path, runner: Runner) -> list[Bar]:
+def windows(folder: Path, runner: Runner) -> list[Bar]:
     """Of windows of 1,000,000 events by 50,000, 20 cover an event and 21 touch a stretch of 50,000; one, if they tumble.
 
     With WITHIN, so that what is compared is the matching of windows and not the writing of 20 times as many matches.
     """
     size = 1_000_000
     sliding, tumbling = (
-        _pipeline(f"within: 100 s\n    window: {{count: {size}, slide: {slide}}}") for slide in (size // 20, size)
+        pipeline_with(f"within: 100 s\n    window: {{count: {size}, slide: {slide}}}") for slide in (size // 20, size)
     )
     lake = Lake(folder)
     make_log(sliding, lake, Shape(COMPARED, KEYS))
@@ -230,7 +230,7 @@ def _windows(folder: Path, runner: Runner) -> list[Bar]:
 
 def _keys(folder: Path, runner: Runner) -> list[Bar]:
     """Without WITHIN, so that every key's unfinished run is held at the end."""
-    pipeline = _pipeline("after_match: past last row")
+    pipeline = pipeline_with("after_match: past last row")
     lakes = [Lake(folder / f"keys-{keys}") for keys in (1_000_000, 1_000)]
     for lake, keys in zip(lakes, (1_000_000, 1_000), strict=True):
         make_log(pipeline, lake, Shape(COMPARED, keys))
@@ -242,7 +242,7 @@ def _keys(folder: Path, runner: Runner) -> list[Bar]:
 
 def _checked(folder: Path, runner: Runner) -> list[Bar]:
     """The same pipeline and the same way of making the log, small enough for the reference run."""
-    pipeline, lake = _pipeline("within: 100 s"), Lake(folder)
+    pipeline, lake = pipeline_with("within: 100 s"), Lake(folder)
     make_log(pipeline, lake, Shape(1_000_000, 1_000))
     detected(pipeline, lake, runner, Settings(300_000))
     (verdict,) = verify(pipeline, lake)
@@ -256,7 +256,7 @@ def _through_the_jvm(folder: Path, runner: Runner) -> list[Bar]:
     """What tasks save that read their own files: the same log through Spark's scan, shuffle and Arrow transfer."""
     if not isinstance(runner, SparkRunner):
         return []
-    pipeline, lake = _pipeline("within: 100 s"), Lake(folder)
+    pipeline, lake = pipeline_with("within: 100 s"), Lake(folder)
     make_log(pipeline, lake, Shape(COMPARED, KEYS))
     files = [file.path for file in open_log(lake, pipeline.source.schema).files]
     answers: dict[str, tuple[int, ...]] = {}
@@ -339,26 +339,26 @@ def _busy() -> float:
     return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
 
 
-def _pipeline(limit: str) -> Pipeline:
+def pipeline_with(limit: str) -> Pipeline:
     return parse_pipeline(PIPELINE.format(limit=limit), "engine.yaml")
 
 
-def make_log(pipeline: Pipeline, lake: Lake, shape: Shape) -> None:
+def make_log(pipeline: Pipeline, lake: Lake, shape: Shape, commit: int = INGEST) -> None:
     """Events at the end of the log as ingest would leave it, without landing files: random, one per millisecond.
 
+    What is in memory is the events of one commit and their keys, however many there are in all.
     Attributes are numbers between 0 and 1.
     """
-    keys = pa.array([f"key-{number:07}" for number in range(shape.keys)])
-    bucket_of = buckets(keys, pipeline.source.buckets)
     place = claim(lake.open("event_log", pipeline.source.schema, event_log.PARTITION_BY), "ingest")
     begin = place.handle.transaction_version(LAST_SN) or 0
     rng = np.random.default_rng(shape.keys + begin)
-    for first in range(begin, begin + shape.events, INGEST):
-        last = min(first + INGEST, begin + shape.events)
-        key = _random_keys(rng, shape, last - first)
+    for first in range(begin, begin + shape.events, commit):
+        last = min(first + commit, begin + shape.events)
+        used, key = np.unique(_random_keys(rng, shape, last - first), return_inverse=True)
+        keys = pc.binary_join_element_wise("key-", pc.utf8_lpad(pa.array(used).cast(pa.string()), 7, "0"), "")
         type_ = rng.integers(0, TYPES, last - first, dtype=np.int32)
         attributes = {name: rng.random(last - first) for name in pipeline.source.attribute_types}
-        bucket = bucket_of[key].astype(np.uint8)
+        bucket = buckets(keys, pipeline.source.buckets)[key].astype(np.uint8)
         order = np.argsort(bucket, kind="stable")
         bounds = np.searchsorted(bucket[order], np.arange(pipeline.source.buckets + 1))
         files = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -64,10 +64,10 @@ class Detected:
     batches: int = 0
     events: int = 0
     matches: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage
 
-    def spent(self, what: str, seconds: float) -> None:
-        self.seconds[what] = self.seconds.get(what, 0.0) + seconds
+    def spent(self, seconds: Mapping[str, float]) -> None:
+        self.seconds = _together(self.seconds, seconds)
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Computed:
     again: Remade  # what had to be read again for it
     began: float
     saves: Checkpoints | None  # None: no savepoint is due
+    seconds: Mapping[str, float]  # that it took, by stage
 
     @property
     def batch(self) -> int:
@@ -357,15 +358,17 @@ class Detection:
         self.saves = self._due(since)
         shards = self._matched(savepoint, reach)
         seconds = time.perf_counter() - started
-        self._spend(done, shards, seconds)
+        matching = _stages(shards, seconds)
         replayed, restored = (tuple(shard.get(what, 0) for shard in shards) for what in ("replayed", "restored"))
         self._phase("detect.matched", batch, replayed=replayed, **({"restored": restored} if self.keeps else {}))
 
         started = time.perf_counter()
         stamps = self._stamps(savepoint, shards, reach)
         self._phase("detect.sequenced", batch)
-        stamped = self._stamped(stamps)
-        done.spent("stamp", time.perf_counter() - started)
+        cutting, started = {"sequence": time.perf_counter() - started}, time.perf_counter()
+        stamped = self._stamped(stamps) if stamps else []
+        stages = _together(matching, cutting, _stages(stamped, time.perf_counter() - started))
+        done.spent(stages)
 
         self._phase("detect.written", batch)
         seed = Seed(*stamped[-1]["seed"]) if stamped else savepoint.seed
@@ -378,7 +381,7 @@ class Detection:
             sum(shard.get("kept_bytes", 0) for shard in shards), max(s["seconds"].get("keep", 0.0) for s in shards)
         )
         again = Remade(savepoint, replayed, sum(restored))
-        return Computed(savepoint, following, reach, tuple(stamped), again, began, kept if self.saves else None)
+        return Computed(savepoint, following, reach, tuple(stamped), again, began, kept if self.saves else None, stages)
 
     def publish(self, place: Claim, computed: Computed, done: Detected) -> None:
         """Make a batch happen: the savepoint first, if there is to be one, then the one commit that counts."""
@@ -399,8 +402,9 @@ class Detection:
         )
         self._phase("detect.published", batch)
         self._record("commit", "complex_events", batch, **computed.told)
-        self._phase("detect.finished", batch)
-        done.spent("commit", time.perf_counter() - started)
+        commit = {"commit": time.perf_counter() - started}
+        done.spent(commit)
+        self._phase("detect.finished", batch, seconds={k: round(v, 4) for k, v in {**computed.seconds, **commit}.items()})
 
         if computed.saves is not None:
             sweep(self.checkpoints, batch, *self.counting)
@@ -563,18 +567,22 @@ class Detection:
             return [self.runner.here(stamp_task, stamps[0])]
         return self.runner.run(stamp_task, stamps)
 
-    def _spend(self, done: Detected, results: list[dict[str, Any]], wall: float) -> None:
-        """Share the wall time of the Spark job: tasks run side by side, so the slowest one is what was waited for."""
-        slowest = max(results, key=lambda result: sum(result["seconds"].values()))["seconds"]
-        for what, seconds in slowest.items():
-            done.spent(what, seconds)
-        done.spent("transfer", max(0.0, wall - sum(slowest.values())))
-
     def _phase(self, name: str, batch: int, **detail: Any) -> None:
         self.attempt.phase(name, batch, self.operator.name, **detail)
 
     def _record(self, kind: str, name: str, batch: int, **detail: Any) -> None:
         self.attempt.record(kind, name, batch, self.operator.name, **detail)
+
+
+def _together(*parts: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by stage, added up."""
+    return {stage: sum(part.get(stage, 0.0) for part in parts) for stage in dict.fromkeys(s for part in parts for s in part)}
+
+
+def _stages(results: list[dict[str, Any]], wall: float) -> dict[str, float]:
+    """Share the wall time of a job: tasks run side by side, so the slowest one is what was waited for."""
+    slowest: dict[str, float] = max((result["seconds"] for result in results), key=lambda took: sum(took.values()), default={})
+    return {**slowest, "transfer": max(0.0, wall - sum(slowest.values()))}
 
 
 def _kept(result: dict[str, Any]) -> ShardSavepoint:

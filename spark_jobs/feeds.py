@@ -84,8 +84,10 @@ class LogFeed:
         return Reach(Instant(self.log.stream_ts_at(end), end), end, (end,))
 
     def inputs(self, savepoint: Savepoint, reach: Reach, shard: int, shards: int, scratch: str) -> list[dict[str, Any]]:
-        files = self.log.shard_files(shard, shards, self.operator.partition_by, reach.read)
-        return [_input(EVENT_LOG, files, savepoint, 0, reach, None)]
+        key, end = self.operator.partition_by, 2 * reach.read - savepoint.read  # as much as now, as far as anybody knows
+        files, coming = (self.log.shard_files(shard, shards, key, upto) for upto in (reach.read, end))
+        ahead = {"files": [file for file in coming if file["last_sn"] > reach.read], "end": end}
+        return [_input(EVENT_LOG, files, savepoint, 0, reach, None) | {"ahead": ahead}]
 
     def instants(self, reach: Reach, numbers: Int64s) -> Instants:
         return Instants(self.log.stream_times(numbers), numbers)

@@ -6,7 +6,6 @@ As with other tasks: small payloads, their own I/O, files that no table names, a
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.columns import int64s
+from spark_jobs.cep.laps import Laps
 from spark_jobs.cep.matcher import Known, Replay, match_shard
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, in_order, marks
@@ -41,13 +41,15 @@ def order_task(payload: dict[str, Any]) -> dict[str, Any]:
     states = unpacked(base64.b64decode(payload["states"]))
     done = (_as_it_came if payload["in_order"] else _in_time)(payload, pipeline, operator, states)
     states = _still_needed(done.states, payload["horizon"])
-    matched = time.perf_counter()
+    laps = done.laps
     matches = in_order(pa.concat_tables(done.parts, promote_options="permissive")) if done.parts else None
+    laps("sequence")
     if matches is not None:
         write_arrow(payload["out"], matches)
     if done.retract is not None and done.retract.num_rows:
         write_arrow(f"{payload['out']}-retract", done.retract)
     reach_phase(payload, "match.written")
+    laps("write")
     return {
         "out": payload["out"] if matches is not None else None,
         "shard": payload["shard"],
@@ -60,7 +62,7 @@ def order_task(payload: dict[str, Any]) -> dict[str, Any]:
         "first_upto": states[0].upto,
         "replayed": done.again,
         "read": done.read,
-        "seconds": {**done.seconds, "write": time.perf_counter() - matched},
+        "seconds": laps.seconds,
     }
 
 
@@ -70,7 +72,7 @@ class _Done(NamedTuple):
     parts: list[pa.Table]  # matches to be asserted
     states: tuple[State, ...]
     read: int  # new events
-    seconds: dict[str, float]
+    laps: Laps
     retract: pa.Table | None = None
     again: int = 0  # events that were matched again
 
@@ -79,7 +81,7 @@ def _as_it_came(payload: dict[str, Any], pipeline: Pipeline, operator: Operator,
     """Nothing was ever late, so the order of the log is that of time, and SNs are places: one look at what is new."""
     (entry,), state = payload["inputs"], states[-1]
     after, end = entry["after"], entry["end"]
-    started = time.perf_counter()
+    laps = Laps()
     events = read_events(
         entry["files"],
         pipeline.source.schema,
@@ -92,9 +94,9 @@ def _as_it_came(payload: dict[str, Any], pipeline: Pipeline, operator: Operator,
     if payload["filter_keys"]:
         events = of_shard(events, str(operator.partition_by), payload["shard"], payload["shards"])
     reach_phase(payload, "match.read")
-    scanned = time.perf_counter()
+    laps("scan")
     known = Known(after, end, state.upto, payload["upto"], first_window(operator, state))
-    found = match_shard(operator, events, known, replay=Replay(state.context, state.floors))
+    found = match_shard(operator, events, known, replay=Replay(state.context, state.floors), lap=laps)
     context = np.setdiff1d(found.context_sn, found.held_sn) if found.context_sn.size else found.context_sn
     needed = union([found.held_sn, context])
     following = State(payload["upto"], end, needed, needed, context, found.floors)
@@ -102,17 +104,17 @@ def _as_it_came(payload: dict[str, Any], pipeline: Pipeline, operator: Operator,
     # A batch may end between two events of the same time: a state that knows only the first is nothing to go back to.
     first = int(new.min()) if new.size else payload["upto"]
     older = tuple(state for state in states if state.upto < first)
-    seconds = {"scan": scanned - started, "kernel": time.perf_counter() - scanned}
-    return _Done([found.matches], (*older, following), new.size, seconds)
+    laps("kernel")
+    return _Done([found.matches], (*older, following), new.size, laps)
 
 
 def _in_time(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, states: tuple[State, ...]) -> _Done:
     """Go back to where late events change something, and forward again; then on, keeping states on the way."""
     names = [entry["name"] for entry in payload["inputs"]]
-    started = time.perf_counter()
+    laps = Laps()
     events, late = _events(payload, pipeline, operator, states)
     reach_phase(payload, "match.read")
-    scanned = time.perf_counter()
+    laps("scan")
     parts: list[pa.Table] = []
     retract: pa.Table | None = None
     again = 0
@@ -127,8 +129,8 @@ def _in_time(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, st
         parts.append(traced(found, events, None, names))
         states = (*states, state)
     read = int((int64s(events["stream_ts"]) > payload["before"]).sum())
-    seconds = {"scan": scanned - started, "kernel": time.perf_counter() - scanned}
-    return _Done(parts, states, read, seconds, retract, again)
+    laps("kernel")
+    return _Done(parts, states, read, laps, retract, again)
 
 
 def _events(
@@ -214,7 +216,7 @@ def _of_shard(payload: dict[str, Any], pipeline: Pipeline, operator: Operator, r
 
 def retract_task(payload: dict[str, Any]) -> dict[str, Any]:
     """Write the rows that take back what was published, in the order of the shards."""
-    schema = pipeline_of(payload["pipeline"]).output_schema
+    schema, laps = pipeline_of(payload["pipeline"]).output_schema, Laps()
     rows = pa.concat_tables([read_arrow(path) for path in payload["files"]], promote_options="permissive")
     first, count = payload["seed"][1], rows.num_rows
     columns = {
@@ -225,5 +227,8 @@ def retract_task(payload: dict[str, Any]) -> dict[str, Any]:
         "batch": pa.repeat(pa.scalar(payload["batch"], pa.int64()), count),
     }
     name = output_name(first, first + count - 1, payload["batch"], payload["attempt"], payload["index"])
+    laps("sequence")
     path = write_complex_events(f"{payload['folder']}/{name}", pa.table(columns), schema)
-    return {"rows": count, "retracted": count, "seed": Seed(payload["seed"][0], first + count), "name": Path(path).name}
+    laps("write")
+    seed = Seed(payload["seed"][0], first + count)
+    return {"rows": count, "retracted": count, "seed": seed, "name": Path(path).name, "seconds": laps.seconds}

@@ -31,6 +31,16 @@ _MEANING = {
     "no false order": "every match carries the reference's number",
     "completeness": "the whole log was processed",
 }
+_STAGES = {
+    "scan": "reading events",
+    "predicate": "conditions on single events",
+    "kernel": "matching",
+    "sequence": "ordering and numbering",
+    "write": "writing files",
+    "keep": "keeping checkpoints",
+    "transfer": "scheduling, messages",
+    "commit": "savepoint and commit",
+}
 _INGEST_NOT_CHECKED = (
     "what ingest accepted or rejected: the reference run reads the same event_log as detection, and only the suite of incoming "
     "partitions judges it"
@@ -104,6 +114,7 @@ def gather(pipeline: Pipeline, lake: Lake) -> dict[str, Any]:
         "replicas": _replicas(history, len(replicas)),
         "gaps": _said(history, "gap"),
         "cost": _cost(attempts),
+        "profile": [_profile(row["operator"], attempts) for row in verdicts],
         "next": _next_steps(operators),
         "docs": docs_index(lake).as_uri() if docs_index(lake).exists() else None,
         "batches": _batches(attempts, savepoints, published),
@@ -168,6 +179,27 @@ def _cost(attempts: list[dict[str, Any]]) -> dict[str, float]:
     """Seconds that attempts took which were broken, of all seconds."""
     lost = sum(a["end"] - a["start"] for a in attempts if a["ended"] not in ("done",))
     return {"attempts": len(attempts), "lost_seconds": lost, "seconds": sum(a["end"] - a["start"] for a in attempts)}
+
+
+def _profile(operator: str, attempts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Where the time of the published batches went, stage by stage; batches of earlier releases do not say."""
+    mine = [p for a in attempts for p in a["phases"] if (p["name"], p["operator"]) == ("detect.finished", operator)]
+    timed = {(p["operator"], p["batch"]): p["seconds"] for p in mine if "seconds" in p}
+    total = sum(sum(seconds.values()) for seconds in timed.values())
+    read = {(c["operator"], c["batch"]): c["events"] for a in attempts for c in a["commits"] if c["operator"]}
+    events = sum(read[place] for place in timed)
+    spent = {stage: sum(seconds.get(stage, 0.0) for seconds in timed.values()) for stage in _STAGES}
+    return {
+        "operator": operator,
+        "batches": len(timed),
+        "seconds": total,
+        "rate": events / total if total else 0.0,
+        "stages": [
+            {"stage": stage, "what": _STAGES[stage], "seconds": seconds, "share": seconds / total}
+            for stage, seconds in spent.items()
+            if seconds
+        ],
+    }
 
 
 def _next_steps(operators: list[dict[str, Any]]) -> list[str]:

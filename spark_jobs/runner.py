@@ -190,12 +190,14 @@ def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> 
     from pyspark.java_gateway import launch_gateway
 
     temp = str(lake.scratch("spark"))
+    # Where executors on other machines have to find this one, Spark's own variable says its name.
+    host = os.environ.get("SPARK_LOCAL_HOSTNAME", "127.0.0.1")
     settings = {
         "spark.app.name": name,
         "spark.master": _with_tries(master),
         "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
         "spark.local.dir": temp,
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={temp} {_JVM} {_class_archive(make_archive)}",
         "spark.python.daemon.module": "spark_jobs.daemon",

@@ -154,7 +154,7 @@ class Chunks:
             "read": sum(result["read"] for result in done),
             "replayed": 0,
             # They ran side by side: so each second of them was waited for by its share only.
-            "seconds": {what: sum(result["seconds"][what] for result in done) / cores for what in ("scan", "kernel", "write")},
+            "seconds": {stage: sum(result["seconds"][stage] for result in done) / cores for stage in done[0]["seconds"]},
         }
 
 

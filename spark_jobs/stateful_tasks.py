@@ -5,7 +5,6 @@ As with other tasks: small payloads, their own I/O, files that no table names, a
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.cep.columns import decoded, int64s, one_chunk, writable
+from spark_jobs.cep.laps import Laps
 from spark_jobs.cep.matcher import found_steps, key_codes, match_table, step_mask
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import in_order, marks
@@ -30,27 +30,30 @@ def transact_task(payload: dict[str, Any]) -> dict[str, Any]:
     """Run a chunk, or only read it. What it found goes to a scratch file as matches do, what it learned and adds to another."""
     pipeline = pipeline_of(payload["pipeline"])
     operator = pipeline.built[payload["operator"]]
-    started = time.perf_counter()
+    laps = Laps()
     events = _events(payload, pipeline, operator)
     reach_phase(payload, "match.read")
-    scanned = time.perf_counter()
+    laps("scan")
     if payload["state"] is None:
         return {"effect": None}
     rows, chunk = chunk_in(pipeline, operator, events)
+    laps("predicate")
     state = State.of(read_arrow(payload["state"]))
     effect = pipeline.stateful[operator.name].run(chunk, state)
+    laps("kernel")
     matches = in_order(single_events(operator, events, rows[effect.rows]))
-    ran = time.perf_counter()
+    laps("sequence")
     write_arrow(payload["out"], matches)
     write_arrow(f"{payload['out']}-effect", effect.table())
     reach_phase(payload, "match.written")
+    laps("write")
     return {
         "out": payload["out"],
         "effect": f"{payload['out']}-effect",
         "matches": matches.num_rows,
         "marks": marks(matches),
         "read": events.num_rows,
-        "seconds": {"scan": scanned - started, "kernel": ran - scanned, "write": time.perf_counter() - ran},
+        "seconds": laps.seconds,
     }
 
 

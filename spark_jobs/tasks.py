@@ -6,7 +6,6 @@ A task knows nothing of attempts or commits: it reads committed files, writes fi
 from __future__ import annotations
 
 import base64
-import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 from schemas import complex_events
 from spark_jobs.cep.arrays import FOREVER, Floors, Int64s
 from spark_jobs.cep.columns import int64s
+from spark_jobs.cep.laps import Laps
 from spark_jobs.cep.matcher import Boundaries, Known, Replay, match_shard
 from spark_jobs.cep.operator import Operator
 from spark_jobs.cep.sequencer import Seed, Slice, in_order, marks, plain, stamp
@@ -25,7 +25,7 @@ from spark_jobs.console import say
 from spark_jobs.errors import TrimmedEventNeeded
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.outputs import output_name
-from spark_jobs.lake.scan import of_shard, read_events
+from spark_jobs.lake.scan import of_shard, read_ahead, read_events
 from spark_jobs.lake.seal import seal
 from spark_jobs.ordering.revisions import as_asserted
 from spark_jobs.pipeline import EVENT_LOG, Pipeline
@@ -40,24 +40,29 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
     pipeline = pipeline_of(payload["pipeline"])
     operator = pipeline.built[payload["operator"]]
     known = Known(*payload["known"])
-    started = time.perf_counter()
+    laps = Laps()
     held = restored(payload["checkpoints"])
     events = _events(payload, pipeline, operator, known, held.events)
     reach_phase(payload, "match.read")
-    scanned = time.perf_counter()
+    laps("scan")
     closes = read_arrow(payload["closes"]) if payload["closes"] else None
     boundaries = Boundaries(payload["closes_from"], np.asarray(closes["ts"])) if closes else None
     floors = Floors(*read_columns(base64.b64decode(payload["floors"])))
     replay = Replay(unpacked(payload["context"]), floors, payload["skip"])
-    found = match_shard(operator, events, known, replay=replay, boundaries=boundaries)
-    matched = time.perf_counter()
+    found = match_shard(operator, events, known, replay=replay, boundaries=boundaries, lap=laps)
+    laps("kernel")
     matches = in_order(traced(found.matches, events, closes, [entry["name"] for entry in payload["inputs"]]))
+    laps("sequence")
     write_arrow(payload["out"], matches)
     reach_phase(payload, "match.written")
     origins = _origins(events, payload["inputs"])
     kept = shard_savepoint(payload["shard"], payload["shards"], found, known.end_sn, skip=payload["skip"], origins=origins)
-    written = time.perf_counter()
+    laps("write")
     checkpoint, stored = _checkpoint(payload, events, kept, known.end_sn) if payload["keep"] else ("", 0)
+    laps("keep")
+    for entry in payload["inputs"]:
+        if "ahead" in entry:
+            read_ahead(entry["ahead"]["files"], operator.columns, entry["end"], entry["ahead"]["end"])
     return {
         "out": payload["out"],
         "shard": payload["shard"],
@@ -72,12 +77,7 @@ def match_task(payload: dict[str, Any]) -> dict[str, Any]:
         "replayed": int((int64s(events["sn"]) <= known.after_sn).sum()),
         "restored": 0 if held.events is None else needed(held.events, int64s(events["sn"])).num_rows,
         "read": events.num_rows,
-        "seconds": {
-            "scan": scanned - started,
-            "kernel": matched - scanned,
-            "write": written - matched,
-            "keep": time.perf_counter() - written,
-        },
+        "seconds": laps.seconds,
     }
 
 
@@ -196,7 +196,7 @@ def _origins(events: pa.Table, inputs: list[dict[str, Any]]) -> list[Origin]:
 
 def stamp_task(payload: dict[str, Any]) -> dict[str, Any]:
     """Number one slice of a batch and write its complex events as a Parquet file that no table names yet."""
-    schema = pipeline_of(payload["pipeline"]).output_schema
+    schema, laps = pipeline_of(payload["pipeline"]).output_schema, Laps()
     shards = [read_arrow(path) for path in payload["shards"]]
     part = Slice(*(tuple(bound) if bound else None for bound in (payload["low"], payload["high"])))
     stamped, seed = stamp(Seed(*payload["seed"]), payload["batch"], shards, part)
@@ -204,8 +204,10 @@ def stamp_task(payload: dict[str, Any]) -> dict[str, Any]:
         stamped = as_asserted(stamped, payload["final"])
     count = stamped.num_rows
     name = output_name(seed.ordinal - count, seed.ordinal - 1, payload["batch"], payload["attempt"], payload["index"])
+    laps("sequence")
     path = write_complex_events(f"{payload['folder']}/{name}", stamped, schema)
-    return {"rows": count, "seed": seed, "name": Path(path).name}
+    laps("write")
+    return {"rows": count, "seed": seed, "name": Path(path).name, "seconds": laps.seconds}
 
 
 def write_complex_events(path: str, stamped: pa.Table, schema: pa.Schema) -> str:

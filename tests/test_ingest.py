@@ -448,6 +448,13 @@ def test_a_lake_may_have_an_unusual_name(name: str, pipeline: Pipeline, landing:
     assert len(output(lake)) > 50
 
 
+@pytest.mark.parametrize("address", ["s3://bucket/lake", "abfss:/container/lake"])
+def test_a_lake_is_a_folder_and_no_address(address: str) -> None:
+    """As a path, it would quietly become a folder of that name."""
+    with pytest.raises(RepriseError, match="not an address"):
+        Lake(Path(address))
+
+
 def test_a_percent_sign_in_a_lakes_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RepriseError, match="may not contain '%'"):
         Lake(tmp_path / "50%41")

@@ -29,6 +29,7 @@ from spark_jobs.cep.arrays import (
 )
 from spark_jobs.cep.columns import codes_of, decoded, int64s, one_chunk
 from spark_jobs.cep.expressions import Expression
+from spark_jobs.cep.laps import Lap, unmeasured
 from spark_jobs.cep.operator import SKIPS, Operator
 from spark_jobs.cep.pattern import parse_pattern
 from spark_jobs.errors import RepriseError
@@ -85,7 +86,13 @@ class Complete(NamedTuple):
 
 
 def match_shard(
-    operator: Operator, events: pa.Table, known: Known, *, replay: Replay = NO_REPLAY, boundaries: Boundaries | None = None
+    operator: Operator,
+    events: pa.Table,
+    known: Known,
+    *,
+    replay: Replay = NO_REPLAY,
+    boundaries: Boundaries | None = None,
+    lap: Lap = unmeasured,
 ) -> ShardMatches:
     """Match the residual and the new events of one shard; only what was decided after `known.after_sn` is reported.
 
@@ -94,9 +101,10 @@ def match_shard(
     """
     events = events.unify_dictionaries().combine_chunks()
     if operator.plain:
-        return _match_plain(operator, events, known, replay)
+        return _match_plain(operator, events, known, replay, lap)
     events, offsets = _by_key(operator, events)
-    found, rows, held, floors = _match_runs(operator, events, offsets, known, replay, boundaries)
+    lap("kernel")
+    found, rows, held, floors = _match_runs(operator, events, offsets, known, replay, boundaries, lap)
     kept = np.zeros(events.num_rows, np.bool_)
     kept[rows[held]] = True
     sn = int64s(events[operator.sn])
@@ -109,7 +117,7 @@ def match_complete(operator: Operator, events: pa.Table) -> Complete:
     events, offsets = _by_key(operator, events.unify_dictionaries().combine_chunks())
     last = int(int64s(events[operator.stream_ts]).max()) if events.num_rows else NOT_HELD
     known = Known(0, events.num_rows, NOT_HELD, last, operator.window.first_window())
-    found, *_ = _match_runs(operator, events, offsets, known, NO_REPLAY, None)
+    found, *_ = _match_runs(operator, events, offsets, known, NO_REPLAY, None, unmeasured)
     order = np.lexsort((np.arange(found.first.size), found.first))
     return Complete(events, offsets, _numbered(_taken(found, order), offsets))
 
@@ -134,11 +142,11 @@ def warm_up() -> None:
 # Plain sequences
 
 
-def _match_plain(operator: Operator, events: pa.Table, known: Known, replay: Replay) -> ShardMatches:
+def _match_plain(operator: Operator, events: pa.Table, known: Known, replay: Replay, lap: Lap) -> ShardMatches:
+    mask = step_mask(operator, events)
+    lap("predicate")
     codes, keys = key_codes(operator, events, None)
-    rows, *stream = kernel.arrange(
-        codes, keys, step_mask(operator, events), int64s(events[operator.sn]), int64s(events[operator.stream_ts])
-    )
+    rows, *stream = kernel.arrange(codes, keys, mask, int64s(events[operator.sn]), int64s(events[operator.stream_ts]))
     matched = kernel.match(
         kernel.Stream(*stream),
         len(operator.pattern.steps or ()),
@@ -252,7 +260,13 @@ def _boundaries(operator: Operator, events: pa.Table, known: Known) -> Boundarie
 
 
 def _match_runs(
-    operator: Operator, events: pa.Table, offsets: Int64s, known: Known, replay: Replay, boundaries: Boundaries | None
+    operator: Operator,
+    events: pa.Table,
+    offsets: Int64s,
+    known: Known,
+    replay: Replay,
+    boundaries: Boundaries | None,
+    lap: Lap,
 ) -> tuple[Found, Int64s, Any, Floors]:
     """Matches (rows index into `events`), the rows the kernel saw, which of those are held, and the floors."""
     bits = operator.terms.row_mask(events, offsets)
@@ -260,6 +274,7 @@ def _match_runs(
     opens = _predicate(operator.open_when, events)
     closes = _predicate(operator.close_when, events)
     rows = np.arange(events.num_rows) if operator.every_row else np.flatnonzero((bits != 0) | opens | closes)
+    lap("predicate")
     if replay.context.size:
         rows = rows[~np.isin(sn[rows], replay.context)]
     row_offsets = np.searchsorted(rows, offsets)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from spark_jobs.drills.processes import awaited
+from spark_jobs.drills.processes import ROOT, awaited
 from spark_jobs.errors import RepriseError
 
 CLUSTER = "cluster"
@@ -19,8 +19,6 @@ WORKERS = 2
 # retry needs some too.
 DRIVERS = 3
 START_SECONDS = 60
-# The processes schedule and supervise, they hold no data.
-_MEMORY = "256m"
 
 
 @contextmanager
@@ -35,38 +33,30 @@ def master_for(master: str, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def local_cluster(folder: Path) -> Iterator[str]:
+    """Its parts are those that `docker/compose.yaml` names, started by the same script."""
     folder.mkdir(parents=True, exist_ok=True)
     processes: list[subprocess.Popen[bytes]] = []
     try:
         master = folder / "master.log"
-        processes.append(_started(folder, master, "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"))
+        ports = {"SPARK_MASTER_PORT": "0", "SPARK_MASTER_WEBUI_PORT": "0"}
+        processes.append(
+            _started(folder, master, "master", SPARK_MASTER_OPTS=f"-Dspark.deploy.defaultCores={WORKERS}", **ports)
+        )
         url = _awaited(master, r"Starting Spark master at (spark://\S+)", 1, processes)
+        offered = {"SPARK_WORKER_CORES": str(DRIVERS), "SPARK_WORKER_MEMORY": f"{DRIVERS}g", "SPARK_WORKER_WEBUI_PORT": "0"}
         for number in range(1, WORKERS + 1):
-            worker = ["worker.Worker", url, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-            worker += ["--cores", str(DRIVERS), "--memory", f"{DRIVERS}g", "--work-dir", str(folder / f"worker-{number}")]
-            processes.append(_started(folder, folder / f"worker-{number}.log", *worker))
+            place = folder / f"worker-{number}"
+            log = place.with_suffix(".log")
+            processes.append(_started(folder, log, "worker", url, SPARK_WORKER_DIR=str(place), **offered))
         _awaited(master, r"(Registering worker)", WORKERS, processes)
         yield url
     finally:
         _stop(processes)
 
 
-def _started(folder: Path, log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    options = f"-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}"
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_DAEMON_MEMORY": _MEMORY,
-        "SPARK_DAEMON_JAVA_OPTS": options,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_MASTER_OPTS": f"-Dspark.deploy.defaultCores={WORKERS}",
-        "SPARK_LOCAL_DIRS": str(folder),
-        "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData",
-    }
-    command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", *arguments]
+def _started(folder: Path, log: Path, *words: str, **settings: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "SPARK_LOCAL_HOSTNAME": "127.0.0.1", "SPARK_LOCAL_DIRS": str(folder), **settings}
+    command = [str(ROOT / "scripts" / "spark"), *words]
     with log.open("wb") as noise:
         return subprocess.Popen(command, stdout=noise, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
 

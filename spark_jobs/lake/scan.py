@@ -7,8 +7,10 @@ found by row-group statistics.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -135,7 +137,8 @@ def read_events(
     coded = [name for name in names[2:] if not pa.types.is_list(schema.field(name).type)]
     parts = []
     for file in files:
-        parts += _read_file(file["path"], names, coded, residual, after_sn, end_sn)
+        if _holds(file["first_sn"], file["last_sn"], residual, after_sn, end_sn):  # a log of a year is not opened for a batch
+            parts += _read_file(file["path"], names, coded, residual, after_sn, end_sn)
     if not parts:
         return pa.schema([_as_read(schema.field(name), name in coded) for name in names]).empty_table()
     table = pa.concat_tables(parts, promote_options="permissive")
@@ -170,11 +173,7 @@ def buckets(keys: pa.Array, count: int) -> Any:
 def _read_file(path: str, names: list[str], coded: list[str], residual: Int64s, after_sn: int, end_sn: int) -> list[pa.Table]:
     with pq.ParquetFile(path, read_dictionary=coded, memory_map=True, **CHECKED) as file:
         ranges = row_group_ranges(path, names[0])
-        wanted = [
-            group
-            for group, (low, high) in enumerate(ranges)
-            if (high > after_sn and low <= end_sn) or any_between(residual, low, min(high, after_sn))
-        ]
+        wanted = [group for group, (low, high) in enumerate(ranges) if _holds(low, high, residual, after_sn, end_sn)]
         if not wanted:
             return []
         table = file.read_row_groups(wanted, columns=names, use_threads=False)
@@ -186,6 +185,11 @@ def _read_file(path: str, names: list[str], coded: list[str], residual: Int64s, 
         parts.append(_of_residual(table.slice(0, new_from), sn[:new_from], residual))
     parts.append(table.slice(new_from, new_to - new_from))
     return [part for part in parts if part.num_rows]
+
+
+def _holds(low: int, high: int, residual: Int64s, after_sn: int, end_sn: int) -> bool:
+    """May something be wanted of what has the numbers from low to high?"""
+    return (high > after_sn and low <= end_sn) or any_between(residual, low, min(high, after_sn))
 
 
 def _of_residual(table: pa.Table, sn: Int64s, residual: Int64s) -> pa.Table:
@@ -205,6 +209,43 @@ def row_group_ranges(path: str, number: str) -> tuple[tuple[int, int], ...]:
     column = metadata.schema.names.index(number)
     groups = (metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups))
     return tuple((int(stats.min), int(stats.max)) for stats in groups)
+
+
+def read_ahead(files: Sequence[dict[str, Any]], columns: Sequence[str], after_sn: int, end_sn: int) -> None:
+    """Let the kernel fetch what a batch will read, and go on without waiting: this one is committed meanwhile."""
+    names = frozenset(("sn", "stream_ts", *columns))
+    for file in files:
+        with suppress(FileNotFoundError):  # trimmed meanwhile; who reads it will know
+            ranges = row_group_ranges(file["path"], "sn")
+            groups = [group for group, (low, high) in enumerate(ranges) if high > after_sn and low <= end_sn]
+            if groups:
+                _fetch(file["path"], names, groups)
+
+
+def _fetch(path: str, names: frozenset[str], groups: list[int]) -> None:
+    chunks = _chunks(path, names)
+    file = os.open(path, os.O_RDONLY)
+    try:
+        for begin, length in (chunk for group in groups for chunk in chunks[group]):
+            os.posix_fadvise(file, begin, length, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(file)
+
+
+@lru_cache(maxsize=4096)
+def _chunks(path: str, names: frozenset[str]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Where some columns lie in a file: of each row group, the offsets and lengths."""
+    metadata = pq.read_metadata(path)
+    groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
+    columns = ([group.column(index) for index in range(metadata.num_columns)] for group in groups)
+    return tuple(
+        tuple(
+            (column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size)
+            for column in group
+            if column.path_in_schema.partition(".")[0] in names
+        )
+        for group in columns
+    )
 
 
 def any_between(residual: Int64s, low: int, high: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 from collections.abc import Sequence
@@ -24,6 +25,11 @@ class Lake:
     """A folder of Delta tables. It is created by the first job that writes into it."""
 
     def __init__(self, root: str | Path) -> None:
+        if re.match(r"[a-z][a-z0-9+.-]*:/", str(root)):
+            raise RepriseError(
+                f"a lake is a folder, not an address: {root}. Nothing was changed. Use a folder that all machines see under "
+                "the same path; what object stores would take is in docs/howto/go-to-a-cluster.md"
+            )
         self.root = Path(root).resolve()
         if "%" in str(self.root):  # deltalake decodes it and looks in another folder (1.6.6)
             raise RepriseError(f"a lake's path may not contain '%': {self.root}; choose another folder")

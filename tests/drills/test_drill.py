@@ -56,6 +56,8 @@ def test_a_drill_with_faults_of_four_groups_is_valid_and_its_report_says_what_ha
         "Healed",
         "Nothing: the output can be used",
         "Data Docs",
+        "Where the time went",
+        "savepoint and commit",
     ):
         assert said in page, said
 
