@@ -36,7 +36,7 @@ up: setup ## a real Airflow on 127.0.0.1:8080 (PORT=... for another) with the DA
 	@scripts/up
 
 bench: setup ## measure the bars and compare
-	@$(BIN)/reprise bench loop && $(BIN)/reprise bench engine
+	@$(BIN)/reprise bench loop && $(BIN)/reprise bench engine && $(BIN)/reprise bench scale && $(BIN)/reprise bench peers
 
 campaign: setup ## 400 drills with faults drawn from a seed, and 20,000 simulated ones (about an hour)
 	@$(BIN)/reprise campaign --runs 400 --parallel 2 --simulate 20000

@@ -30,6 +30,7 @@ BENCHES: dict[str, Callable[[str], list[Bar]]] = {
         "disorder",
         "replication",
         "transactions",
+        "peers",
         "scale",
         "memory",
     )

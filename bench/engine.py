@@ -162,11 +162,13 @@ def _in_turns(ways: dict[str, Callable[[], int]], rounds: int) -> tuple[dict[str
 
 @dataclass(frozen=True)
 class Shape:
-    """A log to be made: how many events and keys. Of the keys, `rare` ones share RARELY of the events among them."""
+    """A log to be made: how many events and keys. Of the keys, `rare` ones share RARELY of the events among them, and one
+    has the share `hot` of all."""
 
     events: int
     keys: int
     rare: int = 0
+    hot: float = 0.0
 
 
 def _end_to_end_bars(master: str) -> list[Bar]:
@@ -345,6 +347,7 @@ def make_log(pipeline: Pipeline, lake: Lake, shape: Shape, commit: int = INGEST)
     """Events at the end of the log as ingest would leave it, without landing files: random, one per millisecond.
 
     What is in memory is the events of one commit and their keys, however many there are in all.
+    Attributes are numbers between 0 and 1.
     """
     place = claim(lake.open("event_log", pipeline.source.schema, event_log.PARTITION_BY), "ingest")
     begin = place.handle.transaction_version(LAST_SN) or 0
@@ -354,6 +357,7 @@ def make_log(pipeline: Pipeline, lake: Lake, shape: Shape, commit: int = INGEST)
         used, key = np.unique(_random_keys(rng, shape, last - first), return_inverse=True)
         keys = pc.binary_join_element_wise("key-", pc.utf8_lpad(pa.array(used).cast(pa.string()), 7, "0"), "")
         type_ = rng.integers(0, TYPES, last - first, dtype=np.int32)
+        attributes = {name: rng.random(last - first) for name in pipeline.source.attribute_types}
         bucket = buckets(keys, pipeline.source.buckets)[key].astype(np.uint8)
         order = np.argsort(bucket, kind="stable")
         bounds = np.searchsorted(bucket[order], np.arange(pipeline.source.buckets + 1))
@@ -362,7 +366,10 @@ def make_log(pipeline: Pipeline, lake: Lake, shape: Shape, commit: int = INGEST)
             rows = order[bounds[number] : bounds[number + 1]]
             folder = f"{lake.path('event_log')}/bucket={number}"
             path = f"{folder}/{file_name(first + 1, last, 1)}"
-            path = write_log_file(_events(rows + first + 1, type_[rows], key[rows], keys), path)
+            events = _events(rows + first + 1, type_[rows], key[rows], keys)
+            for attribute, values in attributes.items():
+                events = events.append_column(attribute, pa.array(values[rows]))
+            path = write_log_file(events, path)
             name = f"bucket={number}/{Path(path).name}"
             files.append(add_file(lake.path("event_log"), name, rows.size, bucket=str(number)))
         also = {
@@ -380,6 +387,8 @@ def _random_keys(rng: np.random.Generator, shape: Shape, count: int) -> Any:
     if shape.rare:
         rare = np.flatnonzero(rng.random(count) < RARELY)
         keys[rare] = rng.integers(common, shape.keys, rare.size)
+    if shape.hot:
+        keys[rng.random(count) < shape.hot] = 0
     return keys
 
 

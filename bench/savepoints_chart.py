@@ -88,7 +88,7 @@ def _panels(measured: Sequence[Measured], field: str, title: str) -> Any:
 
 def _frame(measured: Sequence[Measured], field: str) -> pd.DataFrame:
     points = [(m.interval, name, float(getattr(m.cycles[mode], field))) for m in measured for mode, name in NAMES.items()]
-    return pd.DataFrame([{"interval": x, "name": name, "value": y, "label": _short(y)} for x, name, y in points])
+    return pd.DataFrame([{"interval": x, "name": name, "value": y, "label": short(y)} for x, name, y in points])
 
 
 def _panel(frame: pd.DataFrame, y: Any, slide: int) -> Any:
@@ -119,7 +119,7 @@ def _floor(share: float) -> str:
     return f"{math.floor(1000 * share) / 10:g}%"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """At least two figures that count: 17M, 5.2k, 690, 3.8."""
     for limit, unit in ((1e6, "M"), (1e3, "k")):
         if value >= limit:
