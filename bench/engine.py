@@ -364,6 +364,8 @@ def make_log(pipeline: Pipeline, lake: Lake, shape: Shape, commit: int = INGEST)
         files = []
         for number in range(pipeline.source.buckets):
             rows = order[bounds[number] : bounds[number + 1]]
+            if not rows.size:
+                continue
             folder = f"{lake.path('event_log')}/bucket={number}"
             path = f"{folder}/{file_name(first + 1, last, 1)}"
             events = _events(rows + first + 1, type_[rows], key[rows], keys)

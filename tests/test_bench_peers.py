@@ -26,8 +26,8 @@ from spark_jobs.lake.tables import Lake
 from spark_jobs.runner import InlineRunner
 from tests.cep import oracle
 
-# The oracle asks again at every event: so many are a second or two. 20 keys have 75 events each, of which some match.
-EVENTS, KEYS = 1_500, 20
+# The oracle asks again at every event, so that twice as many cost it four times more. 5 keys have 80 events each: some match.
+EVENTS, KEYS = 400, 5
 # More for those who are compared with each other only.
 MORE, MORE_KEYS = 20_000, 200
 
@@ -210,8 +210,8 @@ def test_a_peer_that_found_something_else_fails_its_bar() -> None:
 
 def test_flink_is_told_of_every_file_in_the_order_of_the_log(lakes: Mapping[tuple[str, int], Lake]) -> None:
     workload = BY_NAME["abcde, keyed"]
-    lake = lakes[workload.log, EVENTS]
-    make_log(workload.pipeline(), lake, replace(LOGS[workload.log], events=100, keys=KEYS))
+    lake = lakes[workload.log, MORE]
+    make_log(workload.pipeline(), lake, replace(LOGS[workload.log], events=1_000, keys=MORE_KEYS))
     files = open_log(lake, workload.pipeline().source.schema).files
     commits = job_of(workload, files)["commits"]
     assert [len(commit) for commit in commits] == [8, 8]

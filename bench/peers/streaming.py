@@ -113,7 +113,7 @@ def _streamed(spark: SparkSession, workload: Workload, job: dict[str, Any], even
     writer = found.writeStream.format("parquet").outputMode("append")
     query = writer.option("path", str(out)).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
-    return sum(progress["durationMs"]["triggerExecution"] for progress in query.recentProgress) / 1000
+    return float(sum(progress["durationMs"]["triggerExecution"] for progress in query.recentProgress)) / 1000
 
 
 def _grouped(log: DataFrame, workload: Workload) -> DataFrame:
