@@ -87,7 +87,7 @@ def _duckdb(files: list[str], columns: list[str], predicates: list[str]) -> Call
     connection.execute(f"SET threads = {THREADS}")
     counted = [f"count(*) FILTER (WHERE type IN ({', '.join(repr(t) for t in types)}))" for types in predicates]
     # An aggregate that takes next to nothing, or the column would not be read.
-    touched = {"sn": "max(sn)", "stream_ts": "max(stream_ts)", "key": "max(strlen(key))", "v": "max(v)"}
+    touched = {"sn": "max(sn)", "stream_ts": "epoch_us(max(stream_ts))", "key": "max(strlen(key))", "v": "max(v)"}
     query = f"SELECT {', '.join([*counted, *(touched[c] for c in columns if c in touched)])} FROM read_parquet({files!r})"  # noqa: S608
     return lambda: list(connection.execute(query).fetchone())[: len(predicates)]
 
