@@ -6,7 +6,9 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicLongArray;
 import java.util.concurrent.atomic.LongAdder;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.flink.api.common.functions.FlatMapFunction;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.functions.RichMapFunction;
@@ -69,6 +71,12 @@ public final class FlinkPeer {
     /** With one watermark per event, Flink is four times slower. */
     private static final int EVENTS_PER_WATERMARK = 100;
 
+    /** No source runs further ahead of another: what waits for the slowest one's watermark is sorted again for every timer. */
+    private static final long AHEAD = 1_000;
+
+    /** The SN that each source has come to. */
+    private static volatile AtomicLongArray reached = new AtomicLongArray(0);
+
     private static final int EVENTS_PER_REPORT = 2_000;
 
     // The job runs inside this JVM, so that its parts can leave their numbers here.
@@ -114,6 +122,7 @@ public final class FlinkPeer {
     }
 
     private static StreamExecutionEnvironment planned(JsonNode job, long events) {
+        reached = new AtomicLongArray(job.get("cores").asInt());
         StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(job.get("cores").asInt(), settings(job));
         DataStream<Event> log = env.addSource(new LogSource(job.toString(), events), "log", TypeInformation.of(Event.class));
         if (job.has("window")) {
@@ -391,6 +400,7 @@ public final class FlinkPeer {
             for (JsonNode files : spec.get("commits")) {
                 List<LogFile> mine = mine(files, spec.get("with_v").asBoolean());
                 for (LogFile next = first(mine); next != null && next.sn <= until && running; next = first(mine)) {
+                    awaitOthers(task, next.sn);
                     synchronized (out.getCheckpointLock()) {
                         for (int i = 0; i < EVENTS_PER_WATERMARK && next != null && next.sn <= until; i++) {
                             Event event = next.event();
@@ -410,8 +420,20 @@ public final class FlinkPeer {
                     file.close();
                 }
             }
+            reached.set(task, Long.MAX_VALUE);
             if (reports) {
                 say("read " + task + " " + lastSn + " " + count);
+            }
+        }
+
+        /** What Flink calls watermark alignment, which sources of this kind have to bring themselves. */
+        private void awaitOthers(int task, long sn) {
+            AtomicLongArray all = reached;
+            all.set(task, sn);
+            for (int other = 0; other < all.length(); other++) {
+                while (running && sn - AHEAD > all.get(other)) {
+                    LockSupport.parkNanos(20_000);
+                }
             }
         }
 
