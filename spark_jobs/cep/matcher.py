@@ -252,8 +252,10 @@ def _boundaries(operator: Operator, events: pa.Table, known: Known) -> Boundarie
     """From the events themselves, where they are all there is."""
     if events.num_rows == 0:
         return Boundaries(known.first_window, NOTHING)
-    sn, ts = int64s(events[operator.sn]), int64s(events[operator.stream_ts])
     first, closing = closing_windows(operator, known)
+    if not closing.size:
+        return Boundaries(first, NOTHING)
+    sn, ts = int64s(events[operator.sn]), int64s(events[operator.stream_ts])
     order = np.argsort(sn)
     place = np.searchsorted(sn[order], closing)
     return Boundaries(first, ts[order][np.minimum(place, sn.size - 1)])

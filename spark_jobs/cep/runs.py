@@ -42,6 +42,9 @@ NOTHING: Any = np.int64(-1)
 # Counters, in one array so that every function can move them on.
 _RUNS, _NEXT, _NODES, ERROR, MATCHES, BOUND, _RESUME, _USED, _CHANGED, _READY, _PENDING = range(11)
 
+# Why a walk over rows has stopped.
+_GO_ON, _TO_RELEASE, _TO_EXPIRE, _TO_GROW = range(4)
+
 
 class Rows(NamedTuple):
     """The rows of one shard that can matter, sorted by key, then by SN."""
@@ -111,6 +114,17 @@ class Out(NamedTuple):
     head: Any  # (matches, 6): window, first row, at_ts, at_sn, timed out, rows bound
 
 
+class _At(NamedTuple):
+    """The row a walk has come to, why it stopped there, and what matters of the rows from there on (`_interest`)."""
+
+    row: Any
+    why: Any
+    swapped: Any  # `now` and `later` have changed places
+    interest: Any
+    every_row: Any
+    due: Any
+
+
 def new_runs(capacity: int) -> Runs:
     whole = [np.empty(capacity, np.int64) for _ in range(5)]
     return Runs(whole[0], whole[1], np.empty(capacity, np.uint64), whole[2], whole[3], whole[4])
@@ -160,43 +174,31 @@ def find_runs(
             n[_RUNS] = n[_NODES] = n[_USED] = 0
             n[_RESUME] = low
             first_row = _floor(rows, floors, key, number, low, high) if on_grid else low
-            start_bits, any_start = _start_bits(tables)
-            interest, every_row, due = np.uint64(0), False, NEVER
-            for i in range(first_row, high):
-                while due <= rows.ts[i]:
-                    out = _expire(rows, tables, rule, progress, now, nodes, n, out, number, due)
-                    interest, every_row, due = _interest(tables, rule, now, n)
-                bits = rows.bits[i]
-                at_first = rule.at_start and i == low
-                starts = (any_start or (bits & start_bits) != 0) and (at_first or not rule.at_start)
-                if starts or every_row or (bits & interest) != 0:
-                    nodes = _room(nodes, n, rule, tables)
-                    n[_CHANGED] = n[_READY] = 0
-                    _step(rows, tables, programs, rule, now, later, nodes, n, i)
-                    if starts and i >= n[_RESUME]:
-                        _start(rows, tables, programs, rule, later, nodes, n, i)
-                    if n[ERROR] != 0:
-                        return out, n, held, i, floors_out
+            at = _At(first_row, _GO_ON, False, np.uint64(0), False, NEVER)
+            while True:
+                at = _walk(rows, tables, programs, rule, now, later, nodes, n, used, at, low, high)
+                if at.swapped:
                     now, later = later, now
-                    n[_RUNS] = n[_NEXT]
-                    if n[_READY] != 0:
-                        out = _release(rows, rule, progress, now, nodes, n, out, number, rows.ts[i], rows.sn[i])
-                    interest, every_row, due = _interest(tables, rule, now, n)
-                elif not at_first:
-                    continue
-                if at_first or n[_CHANGED] != 0:
-                    used[n[_USED]] = i
-                    n[_USED] += 1
-                if n[_RUNS] == 0:
-                    n[_NODES] = 0
-                    if not rule.at_start:
-                        n[_USED] = 0
+                if at.why == _TO_RELEASE:
+                    out = _release(rows, rule, progress, now, nodes, n, out, number, rows.ts[at.row], rows.sn[at.row])
+                    _note_used(rule, n, used, at.row, rule.at_start and at.row == low)
+                elif at.why == _TO_EXPIRE:
+                    out = _expire(rows, tables, rule, progress, now, nodes, n, out, number, at.due)
+                elif at.why == _TO_GROW:
+                    nodes = _room(nodes, n, rule, tables)
+                if n[ERROR] != 0:
+                    return out, n, held, at.row, floors_out
+                if at.why == _GO_ON:
+                    break
+                interest, every_row, due = _interest(tables, rule, now, n)
+                at = _At(at.row + (at.why == _TO_RELEASE), _GO_ON, False, interest, every_row, due)
+            due = at.due
 
             # A deadline at the very time at which the window closes is the same instant: what it decides comes out with that.
             last = close_ts if close_sn != 0 else close_ts - 1
             while due <= min(last, rows.known[key]):
                 out = _expire(rows, tables, rule, progress, now, nodes, n, out, number, due)
-                interest, every_row, due = _interest(tables, rule, now, n)
+                _, _, due = _interest(tables, rule, now, n)
             if close_sn == 0 and due == close_ts and due <= rows.known[key]:
                 _lapse(tables, rule, now, n, due)
             if is_open:
@@ -235,6 +237,64 @@ def find_runs(
                 floors_out, floor_count, opened, open_count, rows.sn, needed_until, held_from, end, 0, split.report_floors
             )
     return out, n, held, 0, floors_out[:floor_count]
+
+
+@compiled
+def _walk(
+    rows: Rows,
+    tables: Tables,
+    programs: Programs,
+    rule: Rule,
+    now: Runs,
+    later: Runs,
+    nodes: Nodes,
+    n: Any,
+    used: Any,
+    at: _At,
+    low: int,
+    high: int,
+) -> _At:
+    """Go on over the rows of a window until something has to be done that may need memory, or up to its end.
+
+    What makes no arrays counts no references to them: this is where the time goes, and most rows come and go in here.
+    """
+    start_bits, any_start = _start_bits(tables)
+    widest = _widest(tables)
+    interest, every_row, due, swapped = at.interest, at.every_row, at.due, False
+    for i in range(at.row, high):
+        if due <= rows.ts[i]:
+            return _At(i, _TO_EXPIRE, swapped, interest, every_row, due)
+        bits = rows.bits[i]
+        at_first = rule.at_start and i == low
+        starts = (any_start or (bits & start_bits) != 0) and (at_first or not rule.at_start)
+        if starts or every_row or (bits & interest) != 0:
+            if n[_NODES] + (n[_RUNS] + 1) * widest > nodes.parent.size:
+                return _At(i, _TO_GROW, swapped, interest, every_row, due)
+            n[_CHANGED] = n[_READY] = 0
+            _step(rows, tables, programs, rule, now, later, nodes, n, i)
+            if starts and i >= n[_RESUME]:
+                _start(rows, tables, programs, rule, later, nodes, n, i)
+            now, later, swapped = later, now, not swapped
+            n[_RUNS] = n[_NEXT]
+            if n[_READY] != 0 or n[ERROR] != 0:
+                return _At(i, _TO_RELEASE, swapped, interest, every_row, due)
+            interest, every_row, due = _interest(tables, rule, now, n)
+        elif not at_first:
+            continue
+        _note_used(rule, n, used, i, at_first)
+    return _At(high, _GO_ON, swapped, interest, every_row, due)
+
+
+@inlined
+def _note_used(rule: Rule, n: Any, used: Any, i: int, at_first: bool) -> None:
+    """Row i was matched: was it used, and is what was used before still held by anything?"""
+    if at_first or n[_CHANGED] != 0:
+        used[n[_USED]] = i
+        n[_USED] += 1
+    if n[_RUNS] == 0:
+        n[_NODES] = 0
+        if not rule.at_start:
+            n[_USED] = 0
 
 
 @compiled
@@ -330,7 +390,7 @@ def _hold(rule: Rule, now: Runs, n: Any, used: Any, held: Any) -> None:
             held[used[u]] = True
 
 
-@compiled
+@inlined
 def _step(
     rows: Rows, tables: Tables, programs: Programs, rule: Rule, now: Runs, later: Runs, nodes: Nodes, n: Any, i: int
 ) -> None:
@@ -359,7 +419,7 @@ def _step(
             return
 
 
-@compiled
+@inlined
 def _move(
     rows: Rows, tables: Tables, programs: Programs, rule: Rule, now: Runs, later: Runs, nodes: Nodes, n: Any, i: int, r: int
 ) -> bool:
@@ -394,7 +454,7 @@ def _move(
     return False
 
 
-@compiled
+@inlined
 def _hit(programs: Programs, nodes: Nodes, negated: Any, i: int, node: int) -> bool:
     """Does row i fit one of the negated symbols?"""
     symbol: Any = np.int64(0)
@@ -406,7 +466,7 @@ def _hit(programs: Programs, nodes: Nodes, negated: Any, i: int, node: int) -> b
     return False
 
 
-@compiled
+@inlined
 def _start(rows: Rows, tables: Tables, programs: Programs, rule: Rule, later: Runs, nodes: Nodes, n: Any, i: int) -> None:
     """Row i as the first row of new runs."""
     before = n[_NEXT]
@@ -432,7 +492,7 @@ def _start(rows: Rows, tables: Tables, programs: Programs, rule: Rule, later: Ru
         n[_CHANGED] = 1
 
 
-@compiled
+@inlined
 def _enter(
     rows: Rows,
     tables: Tables,
@@ -780,13 +840,8 @@ def _grown(out: Out, matches: int, bound: int) -> Out:
 @allocating
 def _room(nodes: Nodes, n: Any, rule: Rule, tables: Tables) -> Nodes:
     """Room for all nodes that one row can add."""
-    widest = 0
-    for state in range(tables.first.size - 1):
-        widest = max(widest, tables.first[state + 1] - tables.first[state])
-    needed = n[_NODES] + (n[_RUNS] + 1) * widest
+    needed = n[_NODES] + (n[_RUNS] + 1) * _widest(tables)
     capacity = nodes.parent.size
-    if needed <= capacity:
-        return nodes
     if needed > rule.max_nodes:
         n[ERROR] = TOO_LARGE
     larger = needed * 2
@@ -811,6 +866,15 @@ def _room(nodes: Nodes, n: Any, rule: Rule, tables: Tables) -> Nodes:
 
 
 @compiled
+def _widest(tables: Tables) -> int:
+    """The most options that a state has."""
+    widest = 0
+    for state in range(tables.first.size - 1):
+        widest = max(widest, tables.first[state + 1] - tables.first[state])
+    return widest
+
+
+@inlined
 def _interest(tables: Tables, rule: Rule, now: Runs, n: Any) -> Any:
     """Which symbols any entry waits for, whether every row matters, and the first deadline."""
     interest = np.uint64(0)
