@@ -42,6 +42,8 @@ ROUNDS = 3
 # and what Python does per key and micro-batch takes longest where no key comes twice.
 PEER_EVENTS = {FLINK_CEP: 1_000_000, FLINK_SQL: 250_000, STREAMING: 500_000}
 FEWER = {
+    ("abcde, unkeyed", FLINK_CEP): 200_000,
+    ("abcde, unkeyed", FLINK_SQL): 100_000,
     ("overlapping windows", FLINK_CEP): 100_000,
     ("overlapping windows", FLINK_SQL): 20_000,
     ("overlapping windows", STREAMING): 50_000,

