@@ -26,6 +26,7 @@ HOME = ROOT / ".local" / "peers"
 CORES = 2
 # What compiles in the first seconds is compiled for all jobs of the JVM.
 WARM_UP = 100_000
+SECONDS = 600  # no job takes a tenth of it
 _PARQUET = ("parquet-*", "hadoop-client-api-*", "hadoop-client-runtime-*", "snappy-java-*", "jts-core-*")
 
 
@@ -62,7 +63,14 @@ class Flink:
         job = {**job_of(workload, files), "events": events, "warm_up": min(WARM_UP, events // 2)}
         if who == FLINK_SQL:
             job["sql"] = workload.sql()
-        done = subprocess.run(self.command(job, folder), text=True, capture_output=True, cwd=folder, check=False)
+        try:
+            done = subprocess.run(
+                self.command(job, folder), text=True, capture_output=True, cwd=folder, check=False, timeout=SECONDS
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RepriseError(
+                f"{who} took more than {SECONDS} s for {events:,} events of {workload.name}; ask it for fewer"
+            ) from error
         if done.returncode:
             raise RepriseError(f"{who} failed with {workload.name}: {done.stderr[-2000:]}")
         said = json.loads(done.stdout.strip().splitlines()[-1])
