@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -60,8 +61,17 @@ def main() -> None:
         raise
     except (OSError, DeltaError, pa.ArrowException) as error:
         ERR.print(f"[bold red]error:[/bold red] {type(error).__name__}: {escape(str(error))}")
-        ERR.print("A file or a table could not be read or written. What was committed before stands.")
+        ERR.print(f"A file or a table could not be read or written. What was committed before stands. {_next_step(error)}")
         raise SystemExit(1) from None
+
+
+def _next_step(error: Exception) -> str:
+    """What whoever reads the message can do about it."""
+    if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EROFS:
+        return "Give this user the right to read and write there, or name another folder; then start the same command again."
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
+        return "Make room on that disk, then start the same command again."
+    return "Start the same command again; if that does not help, 'reprise verify' says what of the output is whole."
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:

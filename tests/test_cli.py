@@ -125,12 +125,16 @@ def test_a_mistake_is_a_sentence_and_never_a_stack_trace(
     assert message in reprise(*given, code=2)
 
 
-def test_ctrl_c_says_what_stands_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted() -> None:
-        raise KeyboardInterrupt
+def said_at_the_end(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[object, str]:
+    """The exit code and the words of a command that is ended by an error."""
+
+    def ended_by() -> None:
+        raise error
 
     app = typer.Typer()
-    app.command()(interrupted)
+    app.command()(ended_by)
     monkeypatch.setattr(cli, "app", app)
     monkeypatch.setattr(sys, "argv", ["reprise"])
     before = signal.getsignal(signal.SIGTERM)
@@ -139,8 +143,37 @@ def test_ctrl_c_says_what_stands_and_how_to_go_on(monkeypatch: pytest.MonkeyPatc
             cli.main()
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert ended.value.code == 130
-    assert "interrupted. What was committed before stands" in capsys.readouterr().err
+    return ended.value.code, " ".join(capsys.readouterr().err.split())
+
+
+def test_ctrl_c_says_what_stands_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = said_at_the_end(KeyboardInterrupt(), monkeypatch, capsys)
+    assert code == 130
+    assert "interrupted. What was committed before stands" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        (PermissionError(13, "Permission denied", "lake"), "Give this user the right to read and write there"),
+        (OSError(30, "Read-only file system", "lake"), "Give this user the right to read and write there"),
+        (OSError(28, "No space left on device", "lake"), "Make room on that disk"),
+        (OSError(5, "Input/output error", "lake"), "'reprise verify' says what of the output is whole"),
+    ],
+)
+def test_trouble_with_files_comes_with_a_next_step(
+    error: OSError, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = said_at_the_end(error, monkeypatch, capsys)
+    assert code == 1
+    assert "What was committed before stands" in said
+    assert step in said
+
+
+def test_an_empty_landing_folder_is_said_to_be_empty(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    said = reprise("run", file, "--landing", tmp_path / "landing", "--lake", tmp_path / "lake", "--master", "inline")
+    assert "there is no landing file below" in said
 
 
 def test_names_of_files_cannot_inject_markup_into_the_report(tmp_path: Path, file: Path) -> None:

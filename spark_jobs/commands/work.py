@@ -142,6 +142,12 @@ def _ingest(job: Job, landing: Path) -> None:
     from spark_jobs.ingest import ingest
 
     done = ingest(job.pipeline, landing, job.lake, job.runner, job.attempt)
+    if not done.files and not done.known_files:
+        say(
+            f"there is no landing file below {landing}; files are looked for as date=../hour=../source=../*.parquet, .jsonl or "
+            f".csv. The log ends at event {done.last_sn:,}"
+        )
+        return
     if not done.files:
         say(f"nothing new below {landing}: {done.known_files} files are in the log already; it ends at event {done.last_sn:,}")
         return
@@ -204,7 +210,7 @@ def tell_detected(detected: list[Detected]) -> None:
             batches = "1 batch" if done.batches == 1 else f"{done.batches} batches"
             say(f"{done.operator}: {done.events:,} events in {batches}, {done.matches:,} matches")
         else:
-            say(f"{done.operator}: nothing new; the output covers all {done.resumed_at:,} events of the log")
+            say(f"{done.operator}: nothing new; all {done.resumed_at:,} events of the log were processed before")
 
 
 def _show_plan(planned: list[OperatorPlan]) -> None:
