@@ -49,7 +49,7 @@ def run_streaming(jobs: Sequence[tuple[Workload, int]], files: Sequence[LogFile]
     told = [{"workload": workload.name, "events": events, "log": str(log), "buckets": buckets} for workload, events in jobs]
     (folder / "jobs.json").write_text(json.dumps(told))
     command = [sys.executable, "-m", "bench.peers.streaming", str(folder / "jobs.json")]
-    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(command, text=True, capture_output=True, cwd=ROOT, env=environment, check=False)
     if done.returncode:
         raise RepriseError(f"{STREAMING} failed: {done.stderr[-2000:]}")
@@ -123,7 +123,7 @@ def _grouped(log: DataFrame, workload: Workload) -> DataFrame:
     if workload.windows:
         size, slide = workload.windows.size, workload.windows.slide
         first = f.greatest(f.lit(1), f.floor((f.col("sn") - 1 - size) / slide) + 2)
-        part = f.explode(f.sequence(first, f.floor((f.col("sn") - 1) / slide) + 1)).cast("string")
+        part = f.explode(f.sequence(first, f.floor((f.col("sn") - 1) / slide) + 1).cast("array<string>"))
     rows = log.select(part.alias("part"), "sn", f.unix_micros("stream_ts").alias("ts"), "type", "v")
     grouped = rows.groupBy("part")
     return grouped.applyInPandasWithState(_operator(workload), "y long, sns array<long>", "runs binary", "append", NO_TIMEOUT)

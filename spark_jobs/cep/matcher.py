@@ -286,11 +286,11 @@ def _match_runs(
     out, counts, held, where, floors = runs.find_runs(
         runs.Rows(
             row_offsets,
-            bits[rows],
-            sn[rows],
-            ts[rows],
-            opens[rows],
-            closes[rows],
+            _picked(bits, rows),
+            _picked(sn, rows),
+            _picked(ts, rows),
+            _picked(opens, rows),
+            _picked(closes, rows),
             _known_ts(ts, offsets, known, complete),
         ),
         operator.automaton.tables(),
@@ -323,6 +323,13 @@ def _match_runs(
         excluded=out.excluded[:bound],
     )
     return found, rows, held, Floors(*floors.T.copy())
+
+
+def _picked(column: Any, rows: Int64s) -> Any:
+    """Some rows of a column, in order. The kernel takes arrays that can be written to: for others it would be compiled anew."""
+    if rows.size != column.size:
+        return column[rows]
+    return column if column.flags.writeable else column.copy()
 
 
 def _known_ts(ts: Int64s, offsets: Int64s, known: Known, complete: bool) -> Int64s:
