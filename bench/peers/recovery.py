@@ -115,7 +115,10 @@ def _flink(flink: Flink, files: Sequence[LogFile], backend: str, folder: Path) -
     job["checkpoints"] = {**checkpoints, "from": last.as_uri()}
     began = time.time()
     with _started(flink.command(job, folder), folder) as process:
-        again, seconds, end = _caught_up(process, read)
+        try:
+            again, seconds, end = _caught_up(process, read)
+        except RepriseError as error:
+            raise RepriseError(f"{error} Its last words: {(folder / 'stderr.log').read_text()[-1500:]}") from None
     return Recovery(f"Flink, {backend}", sum(read.values()), again, seconds, end - began, stored)
 
 
@@ -165,7 +168,7 @@ def _caught_up(process: subprocess.Popen[str], read: dict[int, int]) -> tuple[in
             now[said.numbers[0]] = said.numbers[2]
         if all(now[task] >= read[task] for task in read):
             return sum(read[task] - begun[task] for task in read), said.at - ready, said.at
-    raise RepriseError("Flink ended before it had caught up; what it says of that is lost with its folder, run it again.")
+    raise RepriseError("Flink ended before it had caught up.")
 
 
 # Reprise

@@ -283,11 +283,12 @@ def _match_runs(
     programs = operator.terms.bind(events, offsets, rows)
     limits, complete = operator.limits, operator.complete
     boundaries = boundaries or _boundaries(operator, events, known)
+    row_sn = _picked(sn, rows)
     out, counts, held, where, floors = runs.find_runs(
         runs.Rows(
             row_offsets,
             _picked(bits, rows),
-            _picked(sn, rows),
+            row_sn,
             _picked(ts, rows),
             _picked(opens, rows),
             _picked(closes, rows),
@@ -303,7 +304,7 @@ def _match_runs(
         new_nodes(1024, programs.aggregates.shape[0]),
         boundaries.ts.copy(),  # also where it is read-only, for which the kernel would be compiled once more
         boundaries.first,
-        _key_floors(operator, replay.floors, row_offsets, sn[rows], known),
+        _key_floors(operator, replay.floors, row_offsets, row_sn, known),
     )
     operator.terms.check(programs)
     if counts[runs.ERROR]:
