@@ -438,7 +438,8 @@ def _bookkeeping(operator: Operator, log: Log, undisturbed: Run) -> float:
     events = log.rows(_needed(savepoint, end))
     codes, keys = key_codes(operator, events, None)
     columns = (int64s(events["sn"]), int64s(events["stream_ts"]))
-    _, *stream = kernel.arrange(codes, keys, step_mask(operator, events), *columns)
+    mask = step_mask(operator, events)
+    _, *stream = kernel.arrange(codes, keys, mask, mask, *columns)
 
     def matched(keep: bool) -> float:
         began = time.perf_counter()

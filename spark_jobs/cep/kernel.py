@@ -117,14 +117,14 @@ def sort_by_key(codes: Any, keys: int) -> Any:
 
 
 @allocating
-def arrange(codes: Any, keys: int, mask: Any, sn: Any, ts: Any) -> Any:
-    """The rows that carry a symbol, by key and then as they come; with them, in one go, what a `Stream` is made of.
+def arrange(codes: Any, keys: int, wanted: Any, mask: Any, sn: Any, ts: Any) -> Any:
+    """The rows that are wanted, by key and then as they come; with them, in one go, what a `Stream` is made of.
 
     A counting sort: two walks over the events in their order, instead of one in the order of keys per column.
     """
     offsets = np.zeros(keys + 1, np.int64)
     for i in range(mask.size):
-        if mask[i] != 0:
+        if wanted[i] != 0:
             offsets[codes[i] + 1] += 1
     for k in range(keys):
         offsets[k + 1] += offsets[k]
@@ -133,7 +133,7 @@ def arrange(codes: Any, keys: int, mask: Any, sn: Any, ts: Any) -> Any:
     rows = np.empty(count, np.int64)
     masks, sns, times = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     for i in range(mask.size):
-        if mask[i] != 0:
+        if wanted[i] != 0:
             p = place[codes[i]]
             place[codes[i]] = p + 1
             rows[p], masks[p], sns[p], times[p] = i, mask[i], sn[i], ts[i]

@@ -7,6 +7,7 @@ Nothing here runs once per event or key in Python.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,14 +103,14 @@ def match_shard(
     events = events.unify_dictionaries().combine_chunks()
     if operator.plain:
         return _match_plain(operator, events, known, replay, lap)
-    events, offsets = _by_key(operator, events)
-    lap("kernel")
-    found, rows, held, floors = _match_runs(operator, events, offsets, known, replay, boundaries, lap)
-    kept = np.zeros(events.num_rows, np.bool_)
-    kept[rows[held]] = True
+    offsets = None
+    if operator.back or operator.complete:  # rows look at their neighbours
+        events, offsets = _by_key(operator, events)
+        lap("kernel")
+    found, held, floors = _match_runs(operator, events, offsets, known, replay, boundaries, lap)
     sn = int64s(events[operator.sn])
-    context = np.sort(sn[_context(operator, offsets, kept)])
-    return ShardMatches(match_table(operator, events, offsets, found), np.sort(sn[kept]), context, floors)
+    context = NOTHING if offsets is None else np.sort(sn[_context(operator.back, offsets, held)])
+    return ShardMatches(match_table(operator, events, offsets, found), np.sort(sn[held]), context, floors)
 
 
 def match_complete(operator: Operator, events: pa.Table) -> Complete:
@@ -146,7 +147,7 @@ def _match_plain(operator: Operator, events: pa.Table, known: Known, replay: Rep
     mask = step_mask(operator, events)
     lap("predicate")
     codes, keys = key_codes(operator, events, None)
-    rows, *stream = kernel.arrange(codes, keys, mask, int64s(events[operator.sn]), int64s(events[operator.stream_ts]))
+    rows, *stream = kernel.arrange(codes, keys, mask, mask, int64s(events[operator.sn]), int64s(events[operator.stream_ts]))
     matched = kernel.match(
         kernel.Stream(*stream),
         len(operator.pattern.steps or ()),
@@ -264,41 +265,40 @@ def _boundaries(operator: Operator, events: pa.Table, known: Known) -> Boundarie
 def _match_runs(
     operator: Operator,
     events: pa.Table,
-    offsets: Int64s,
+    offsets: Int64s | None,
     known: Known,
     replay: Replay,
     boundaries: Boundaries | None,
     lap: Lap,
-) -> tuple[Found, Int64s, Any, Floors]:
-    """Matches (rows index into `events`), the rows the kernel saw, which of those are held, and the floors."""
+) -> tuple[Found, Int64s, Floors]:
+    """Matches, the rows that are held (both index into `events`), and the floors. `offsets`, where rows look at their
+    neighbours: the events are sorted by key, and that is where each begins."""
     bits = operator.terms.row_mask(events, offsets)
     sn, ts = int64s(events[operator.sn]), int64s(events[operator.stream_ts])
     opens = _predicate(operator.open_when, events)
     closes = _predicate(operator.close_when, events)
-    rows = np.arange(events.num_rows) if operator.every_row else np.flatnonzero((bits != 0) | opens | closes)
+    wanted = _wanted(operator, bits, [opens, closes], np.isin(sn, replay.context) if replay.context.size else None)
     lap("predicate")
-    if replay.context.size:
-        rows = rows[~np.isin(sn[rows], replay.context)]
-    row_offsets = np.searchsorted(rows, offsets)
+    codes, keys = key_codes(operator, events, None)
+    rows, row_offsets, row_bits, row_sn, row_ts = kernel.arrange(codes, keys, wanted, bits.view(np.int64), sn, ts)
     programs = operator.terms.bind(events, offsets, rows)
-    limits, complete = operator.limits, operator.complete
+    limits = operator.limits
     boundaries = boundaries or _boundaries(operator, events, known)
-    row_sn = _picked(sn, rows)
     out, counts, held, where, floors = runs.find_runs(
         runs.Rows(
             row_offsets,
-            _picked(bits, rows),
+            row_bits.view(np.uint64),
             row_sn,
-            _picked(ts, rows),
-            _picked(opens, rows),
-            _picked(closes, rows),
-            _known_ts(ts, offsets, known, complete),
+            row_ts,
+            _of_rows(opens, rows),
+            _of_rows(closes, rows),
+            _known_ts(operator, ts, offsets, known, keys),
         ),
         operator.automaton.tables(),
         programs,
         _rule(operator),
         _split(operator, known, _report_floors(operator, known, replay)),
-        runs.Progress(known.after_sn, known.end_sn, known.since, known.watermark, complete),
+        runs.Progress(known.after_sn, known.end_sn, known.since, known.watermark, operator.complete),
         runs.new_runs(limits.runs),
         runs.new_runs(limits.runs),
         new_nodes(1024, programs.aggregates.shape[0]),
@@ -323,20 +323,28 @@ def _match_runs(
         number=np.zeros(matches, np.int64),
         excluded=out.excluded[:bound],
     )
-    return found, rows, held, Floors(*floors.T.copy())
+    return found, rows[held], Floors(*floors.T.copy())
 
 
-def _picked(column: Any, rows: Int64s) -> Any:
-    """Some rows of a column, in order. The kernel takes arrays that can be written to: for others it would be compiled anew."""
-    if rows.size != column.size:
-        return column[rows]
-    return column if column.flags.writeable else column.copy()
+def _wanted(operator: Operator, bits: Any, predicates: Sequence[Any], context: Any) -> Int64s:
+    """Not 0 for the rows that can matter. Those of the context are there for PREV to look at."""
+    if operator.every_row:
+        wanted = np.ones(bits.size, np.int64)
+    else:
+        wanted = bits.view(np.int64)
+        for holds in predicates:
+            wanted = wanted if holds is None else wanted | holds
+    return wanted if context is None else np.where(context, 0, wanted)
 
 
-def _known_ts(ts: Int64s, offsets: Int64s, known: Known, complete: bool) -> Int64s:
+def _of_rows(holds: Any, rows: Int64s) -> Any:
+    return np.zeros(rows.size, np.bool_) if holds is None else holds[rows]
+
+
+def _known_ts(operator: Operator, ts: Int64s, offsets: Int64s | None, known: Known, keys: int) -> Int64s:
     """How far each key has come in time: with all others, or, where the input is complete, on its own."""
-    if not complete or not ts.size:
-        return np.full(max(offsets.size - 1, 0), known.watermark, np.int64)
+    if not operator.complete or offsets is None or not ts.size:
+        return np.full(keys, known.watermark, np.int64)
     return ts[np.maximum(offsets[1:] - 1, 0)]
 
 
@@ -397,29 +405,28 @@ def _by_key(operator: Operator, events: pa.Table) -> tuple[pa.Table, Int64s]:
     """The events by key, each in SN order, and where each key begins."""
     if operator.partition_by is None:
         return events, np.array([0, events.num_rows], np.int64)
-    codes, keys = key_codes(operator, events, np.arange(events.num_rows))
+    codes, keys = key_codes(operator, events, None)
     order, offsets = kernel.sort_by_key(codes, keys)
     return events.take(pa.array(order)), offsets
 
 
-def _context(operator: Operator, offsets: Int64s, held: Any) -> Int64s:
+def _context(back: int, offsets: Int64s, held: Int64s) -> Int64s:
     """The rows that PREV will look back at: before held rows, and at the end of each key."""
-    back = operator.back
-    if not back:
-        return NOTHING
-    key_begins = np.repeat(offsets[:-1], np.diff(offsets))
-    starting = np.concatenate([np.flatnonzero(held), offsets[1:][np.diff(offsets) > 0]])
-    begins = np.concatenate([key_begins[np.flatnonzero(held)], offsets[:-1][np.diff(offsets) > 0]])
-    wanted = np.zeros(held.size, np.bool_)
+    rows, key_begins = int(offsets[-1]), np.repeat(offsets[:-1], np.diff(offsets))
+    starting = np.concatenate([held, offsets[1:][np.diff(offsets) > 0]])
+    begins = np.concatenate([key_begins[held], offsets[:-1][np.diff(offsets) > 0]])
+    wanted = np.zeros(rows, np.bool_)
     for k in range(1, back + 1):
         place = starting - k
         wanted[place[place >= begins]] = True
-    return np.flatnonzero(wanted & ~held)
+    wanted[held] = False
+    return np.flatnonzero(wanted)
 
 
 def _predicate(predicate: Expression | None, events: pa.Table) -> Any:
+    """Where it holds; None where there is none."""
     if predicate is None:
-        return np.zeros(events.num_rows, np.bool_)
+        return None
     value = predicate.evaluate({name: decoded(events[name]) for name in predicate.columns})
     if isinstance(value, pa.Scalar):
         return np.full(events.num_rows, bool(value.as_py()))

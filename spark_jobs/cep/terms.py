@@ -115,7 +115,7 @@ class Terms:
         slots = []
         for tree in self._slots:
             values = table.values(tree)
-            values = values if rows is None or count == events.num_rows else values.take(pa.array(rows))
+            values = values if rows is None else values.take(pa.array(rows))
             slots.append(pa.concat_arrays([values, missing.value_of_no_row(tree)]))
         return Assembler(self.symbols, self._crossing, self._slots, slots, count).programs()
 
