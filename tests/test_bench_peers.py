@@ -16,6 +16,7 @@ from bench.peers import page
 from bench.peers.by_hand import Row, by_hand
 from bench.peers.digest import Digest, digest
 from bench.peers.flink import job_of
+from bench.peers.recovery import Recovery
 from bench.peers.results import FLINK_CEP, FLINK_SQL, REPRISE, STREAMING, Result, compared, times_faster, write_lines
 from bench.peers.side_by_side import TIMES_FASTER, throughput_bars
 from bench.peers.workloads import BY_NAME, LOGS, WORKLOADS, Windows, Workload
@@ -229,8 +230,8 @@ def test_sql_passes_over_what_no_step_takes_and_stops_at_a_negation() -> None:
 
 def test_the_page_says_what_the_lines_say(tmp_path: Path) -> None:
     recovery = [
-        {"kind": "recovery", "who": who, "read": 500, "again": again, "seconds": 0.5, "whole": 5.0, "stored": 1_000}
-        for who, again in (("Flink, hashmap", 61_234), ("Flink, rocksdb", 70_000), (REPRISE, 4_321))
+        Recovery(who, 500, again, seconds=0.5, whole=5.0, stored=1_000, failed=failed).as_line()
+        for who, again, failed in (("Flink, hashmap", 61_234, 2), ("Flink, rocksdb", 70_000, 0), (REPRISE, 4_321, 0))
     ]
     more = [{"kind": "windows", "overlapping_against_tumbling": 1.5}, {"kind": "checkpoint", "who": STREAMING, "stored": 9_000}]
     write_lines([*(result.as_line() for result in results("ab")), *more, *recovery], tmp_path / "results" / "peers.jsonl")
@@ -242,6 +243,8 @@ def test_the_page_says_what_the_lines_say(tmp_path: Path) -> None:
     assert text.endswith("after\n")
     assert "old" not in text
     assert "61,234" in text
+    assert "Flink, hashmap: 2 recoveries before this one ended with an error" in text
+    assert "Flink, rocksdb: 0" not in text
     assert all(workload.name in text for workload in WORKLOADS)
     assert all(who in text for who in (FLINK_CEP, FLINK_SQL, STREAMING))
     for picture in ("peers-throughput.svg", "peers-recovery.svg"):

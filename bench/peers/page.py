@@ -100,7 +100,16 @@ def _recovery_table(lines: Sequence[Line]) -> str:
             rows.append([line["who"], f"{line['again']:,}", *seconds, f"{line['stored']:,}"])
         elif line["kind"] == "checkpoint":
             rows.append([line["who"], "", "", "", f"{line['stored']:,}"])
-    return _table(rows)
+    return _table(rows) + _failures(lines)
+
+
+def _failures(lines: Sequence[Line]) -> str:
+    """Recoveries that did not survive themselves."""
+    failed = [(line["who"], line["failed"]) for line in lines if line["kind"] == "recovery" and line["failed"]]
+    return "".join(
+        f"\n- {who}: {count} recoveries before this one ended with an error of its own (in its CEP library).\n"
+        for who, count in failed
+    )
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

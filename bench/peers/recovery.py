@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from bench.peers.flink import Flink, job_of
 from bench.peers.results import REPRISE, STREAMING, bytes_below
 from bench.peers.streaming import run_streaming
 from bench.peers.workloads import BY_NAME
+from spark_jobs.console import say
 from spark_jobs.detect import Settings
 from spark_jobs.drills.processes import Process, Program, awaited, leftovers
 from spark_jobs.errors import RepriseError
@@ -41,6 +42,8 @@ CHECKPOINT_MS = 1_000
 # About what arrives while the batch before it is committed: ours are small here, as somebody waits for the matches.
 BATCH = 5_000
 SECONDS = 240.0
+# Now and then Flink 2.3 fails by itself after a restore (a NullPointerException in the SharedBuffer of its CEP library).
+TRIES = 4
 BACKENDS = ("hashmap", "rocksdb")
 WORKLOAD = BY_NAME["abcde, keyed"]
 
@@ -55,6 +58,7 @@ class Recovery:
     seconds: float  # until it had read as far as before, from when its cluster was there
     whole: float  # the same, from the start of the process
     stored: int  # bytes of what it recovered from
+    failed: int = 0  # recoveries before this one that ended with an error of its own
 
     def as_line(self) -> dict[str, Any]:
         return {"kind": "recovery", **asdict(self)}
@@ -103,7 +107,21 @@ class Said(NamedTuple):
     numbers: tuple[int, ...]
 
 
+class FlinkFailedError(RepriseError):
+    """Flink ended by itself before it had caught up."""
+
+
 def _flink(flink: Flink, files: Sequence[LogFile], backend: str, folder: Path) -> Recovery:
+    folder.mkdir()
+    for tried in range(TRIES):
+        try:
+            return replace(_flink_killed(flink, files, backend, folder / str(tried)), failed=tried)
+        except FlinkFailedError as error:
+            say(f"Flink, {backend}: {error}")
+    raise RepriseError(f"Flink, {backend}: none of {TRIES} recoveries came to its end")
+
+
+def _flink_killed(flink: Flink, files: Sequence[LogFile], backend: str, folder: Path) -> Recovery:
     folder.mkdir()
     saved = folder / "checkpoints"
     checkpoints = {"every_ms": CHECKPOINT_MS, "folder": saved.as_uri(), "backend": backend}
@@ -117,9 +135,16 @@ def _flink(flink: Flink, files: Sequence[LogFile], backend: str, folder: Path) -
     with _started(flink.command(job, folder), folder) as process:
         try:
             again, seconds, end = _caught_up(process, read)
-        except RepriseError as error:
-            raise RepriseError(f"{error} Its last words: {(folder / 'stderr.log').read_text()[-1500:]}") from None
+        except FlinkFailedError as error:
+            raise FlinkFailedError(f"{error}: {_cause((folder / 'stderr.log').read_text())}") from None
     return Recovery(f"Flink, {backend}", sum(read.values()), again, seconds, end - began, stored)
+
+
+def _cause(log: str) -> str:
+    """The last cause in a Java stack trace, and where it was."""
+    lines = log.splitlines()
+    causes = [place for place, line in enumerate(lines) if line.startswith("Caused by:")]
+    return " ".join(line.strip() for line in lines[causes[-1] : causes[-1] + 3]) if causes else log[-1500:]
 
 
 @contextmanager
@@ -168,7 +193,7 @@ def _caught_up(process: subprocess.Popen[str], read: dict[int, int]) -> tuple[in
             now[said.numbers[0]] = said.numbers[2]
         if all(now[task] >= read[task] for task in read):
             return sum(read[task] - begun[task] for task in read), said.at - ready, said.at
-    raise RepriseError("Flink ended before it had caught up.")
+    raise FlinkFailedError("it ended before it had caught up")
 
 
 # Reprise

@@ -117,27 +117,45 @@ def sort_by_key(codes: Any, keys: int) -> Any:
 
 
 @allocating
-def arrange(codes: Any, keys: int, wanted: Any, mask: Any, sn: Any, ts: Any) -> Any:
+def rows_by_number(numbers: Any, low: int, high: int) -> Any:
+    """The row of each number from low to high; -1 where there is none."""
+    rows = np.full(high - low + 1, -1, np.int64)
+    for i in range(numbers.size):
+        rows[numbers[i] - low] = i
+    return rows
+
+
+def arrange(codes: Any, keys: int, wanted: Any, mask: Any, sn: Any, ts: Any) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
     """The rows that are wanted, by key and then as they come; with them, in one go, what a `Stream` is made of.
 
-    A counting sort: two walks over the events in their order, instead of one in the order of keys per column.
+    A counting sort: two walks over the events in their order, instead of one in the order of keys per column. What belongs
+    to a row lies side by side, so that with a million keys it takes one miss of the cache and not four; and numpy, unlike
+    numba, asks for large pages, of which a hundred megabytes need few.
     """
     offsets = np.zeros(keys + 1, np.int64)
-    for i in range(mask.size):
+    _count_keys(codes, wanted, offsets)
+    arranged = np.empty((int(offsets[-1]), 4), np.int64)
+    _arrange(codes, wanted, mask, sn, ts, offsets[:-1].copy(), arranged)
+    rows, masks, sns, times = arranged.T
+    return rows, offsets, masks, sns, times
+
+
+@compiled
+def _count_keys(codes: Any, wanted: Any, offsets: Any) -> None:
+    for i in range(codes.size):
         if wanted[i] != 0:
             offsets[codes[i] + 1] += 1
-    for k in range(keys):
+    for k in range(offsets.size - 1):
         offsets[k + 1] += offsets[k]
-    place = offsets[:keys].copy()
-    count = offsets[keys]
-    rows = np.empty(count, np.int64)
-    masks, sns, times = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
-    for i in range(mask.size):
+
+
+@compiled
+def _arrange(codes: Any, wanted: Any, mask: Any, sn: Any, ts: Any, place: Any, arranged: Any) -> None:
+    for i in range(codes.size):
         if wanted[i] != 0:
             p = place[codes[i]]
             place[codes[i]] = p + 1
-            rows[p], masks[p], sns[p], times[p] = i, mask[i], sn[i], ts[i]
-    return rows, offsets, masks, sns, times
+            arranged[p, 0], arranged[p, 1], arranged[p, 2], arranged[p, 3] = i, mask[i], sn[i], ts[i]
 
 
 @allocating

@@ -138,6 +138,7 @@ def warm_up() -> None:
             partition_by="key" if keys else None,
         )
         match_shard(operator, events, Known(0, 2, NOT_HELD, 2, 1))
+    kernel.rows_by_number(int64s(events["sn"]), 1, 2)
 
 
 # Plain sequences

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_jobs.lake import scan
 from spark_jobs.lake.scan import file_name, read_ahead, read_events
@@ -66,3 +69,11 @@ def test_a_file_that_is_gone_is_left_to_who_reads_it(files: list[dict[str, Any]]
     Path(files[0]["path"]).unlink()
     read_ahead(files, ["type"], 0, 300)
     assert read_events(files[1:], SCHEMA, [], NONE, 100, 300, in_sn_order=True).num_rows == 200
+
+
+@given(st.sets(st.integers(1, 60)), st.booleans(), st.randoms())
+def test_numbers_are_put_in_order_with_gaps_and_without(numbers: set[int], apart: bool, chance: random.Random) -> None:
+    mixed = [number * (1_000 if apart else 1) for number in numbers]
+    chance.shuffle(mixed)
+    array = np.array(mixed, np.int64)
+    assert array[scan._order(array)].tolist() == sorted(mixed)

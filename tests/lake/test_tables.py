@@ -1,11 +1,13 @@
-"""Tables that several processes create at the same time."""
+"""Tables: created by several processes at the same time, and opened without reading all that ever happened to them."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from threading import Barrier, Thread
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from spark_jobs.lake.tables import Lake
 
@@ -28,3 +30,12 @@ def test_a_table_that_several_create_at_once_is_created_once(tmp_path: Path) -> 
         for thread in threads:
             thread.join()
         assert versions == [0] * TOGETHER
+
+
+def test_a_table_is_opened_from_a_delta_checkpoint_that_is_never_far_back(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for n in range(12):
+        lake.append("notes", pa.table({"n": [n]}))
+    last = json.loads((tmp_path / "notes" / "_delta_log" / "_last_checkpoint").read_text())["version"]
+    assert 0 <= DeltaTable(lake.path("notes")).version() - last < 10
+    assert sorted(lake.read("notes")["n"].to_pylist()) == list(range(12))
