@@ -20,7 +20,18 @@ _HERE = Path(__file__).parent
 
 
 # What kernels in other files are made of: functions they call, constants, and the tuples of arrays they are given.
-_SHARED = ("arrays", "automaton", "bytecode", "compiled", "kernel", "runs")
+_SHARED = (
+    "arrays",
+    "automaton",
+    "bytecode",
+    "compiled",
+    "kernel",
+    "run_matches",
+    "run_state",
+    "run_steps",
+    "run_windows",
+    "runs",
+)
 
 
 def _cache_folder() -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.cep import kernel, runs
+from spark_jobs.cep import kernel, run_state, runs
 from spark_jobs.cep.arrays import (
     FLOORS_ALWAYS,
     FLOORS_NEEDED,
@@ -286,7 +286,7 @@ def _match_runs(
     limits = operator.limits
     boundaries = boundaries or _boundaries(operator, events, known)
     out, counts, held, where, floors = runs.find_runs(
-        runs.Rows(
+        run_state.Rows(
             row_offsets,
             row_bits.view(np.uint64),
             row_sn,
@@ -299,18 +299,18 @@ def _match_runs(
         programs,
         _rule(operator),
         _split(operator, known, _report_floors(operator, known, replay)),
-        runs.Progress(known.after_sn, known.end_sn, known.since, known.watermark, operator.complete),
-        runs.new_runs(limits.runs),
-        runs.new_runs(limits.runs),
+        run_state.Progress(known.after_sn, known.end_sn, known.since, known.watermark, operator.complete),
+        run_state.new_runs(limits.runs),
+        run_state.new_runs(limits.runs),
         new_nodes(1024, programs.aggregates.shape[0]),
         boundaries.ts.copy(),  # also where it is read-only, for which the kernel would be compiled once more
         boundaries.first,
         _key_floors(operator, replay.floors, row_offsets, row_sn, known),
     )
     operator.terms.check(programs)
-    if counts[runs.ERROR]:
-        raise _limit_error(operator, events, int(rows[where]), int(counts[runs.ERROR]))
-    matches, bound = int(counts[runs.MATCHES]), int(counts[runs.BOUND])
+    if counts[run_state.ERROR]:
+        raise _limit_error(operator, events, int(rows[where]), int(counts[run_state.ERROR]))
+    matches, bound = int(counts[run_state.MATCHES]), int(counts[run_state.BOUND])
     head = out.head[:matches]
     found = Found(
         offsets=np.concatenate([[0], np.cumsum(head[:, 5])]).astype(np.int64),
@@ -349,13 +349,13 @@ def _known_ts(operator: Operator, ts: Int64s, offsets: Int64s | None, known: Kno
     return ts[np.maximum(offsets[1:] - 1, 0)]
 
 
-def _rule(operator: Operator) -> runs.Rule:
+def _rule(operator: Operator) -> run_state.Rule:
     index = {symbol: k for k, symbol in enumerate(operator.pattern.symbols)}
     target = operator.after_match.symbol
     members = operator.subsets.get(target, (target,)) if target else ()
     # Two runs in one state have one future if no predicate looks back at what they bound.
     merges = not (operator.all_runs or operator.terms.crossing or operator.timed_out)
-    return runs.Rule(
+    return run_state.Rule(
         within=operator.within,
         within_steps=operator.within_steps,
         skip=SKIPS.index(operator.after_match.kind),
@@ -372,9 +372,9 @@ def _rule(operator: Operator) -> runs.Rule:
     )
 
 
-def _split(operator: Operator, known: Known, report_floors: int) -> runs.Split:
+def _split(operator: Operator, known: Known, report_floors: int) -> run_state.Split:
     window = operator.window
-    return runs.Split(
+    return run_state.Split(
         kind=WINDOWS.index(window.kind),
         size=window.size,
         slide=window.slide,
@@ -388,9 +388,9 @@ def _split(operator: Operator, known: Known, report_floors: int) -> runs.Split:
 def _limit_error(operator: Operator, events: pa.Table, row: int, error: int) -> RepriseError:
     limits = operator.limits
     what, value, word = {
-        runs.TOO_MANY_RUNS: (f"more than {limits.runs:,} runs at the same time", limits.runs, "runs"),
-        runs.TOO_LONG: (f"a match of more than {limits.length:,} events", limits.length, "length"),
-        runs.TOO_LARGE: (f"more than {limits.nodes:,} bound events in unfinished runs", limits.nodes, "nodes"),
+        run_state.TOO_MANY_RUNS: (f"more than {limits.runs:,} runs at the same time", limits.runs, "runs"),
+        run_state.TOO_LONG: (f"a match of more than {limits.length:,} events", limits.length, "length"),
+        run_state.TOO_LARGE: (f"more than {limits.nodes:,} bound events in unfinished runs", limits.nodes, "nodes"),
     }[error]
     key = _key_texts(operator, events, pa.array([row]))[0].as_py()
     where = f"key '{key}'" if operator.partition_by else "the stream"
