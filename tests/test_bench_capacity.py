@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bench import capacity_costs, scale
 from bench.capacity import (
     EXECUTORS,
     PAGE,
@@ -21,6 +22,7 @@ from bench.capacity import (
     page,
     simulated,
 )
+from spark_jobs.runner import INLINE
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +100,17 @@ def test_recovery_takes_at_least_the_start_and_the_batch(costs: Costs) -> None:
     assert times == sorted(times)
     assert times[0] > costs.start + costs.wall * 0.9
     assert after_executor(costs, simulated(costs, Plan(10))) < times[0], "Spark is quicker than a new driver"
+
+
+def test_every_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On so few events that only whether they are there can be looked at."""
+    few = {"TASK_EVENTS": 5_000, "KEYS": 10, "BATCHES": 3, "ROUNDS": 1}
+    few |= {"HELD_KEYS": 100, "HELD_EVENTS": 1_000, "COMMITS": 2, "SCATTERED": 2}
+    for name, value in few.items():
+        monkeypatch.setattr(capacity_costs, name, value)
+    monkeypatch.setattr(scale, "TINY_BATCHES", 12)
+    found = capacity_costs.measure(INLINE)
+    assert found.event > 0
+    assert found.match > 0
+    assert found.commit > 0
+    assert found.wall > 5_000 * found.event + found.commit
