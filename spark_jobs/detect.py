@@ -155,6 +155,7 @@ def detect_versions(
         raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        graph.aside.wait()
         fold(graph.lake)
 
 
@@ -209,6 +210,7 @@ class Detection:
 
     def run(self) -> Detected:
         place = self.claimed()
+        place.aside = self.graph.aside
         resumed = self.resumed(place.handle)
         savepoint = resumed.savepoint
         done = Detected(self.operator.name, savepoint.at.sn)
@@ -221,6 +223,7 @@ class Detection:
         while reach is not None:
             savepoint = self._batch(place, savepoint, reach, done)
             reach = self.next(savepoint)
+        place.settle()
         return done
 
     def claimed(self) -> Claim:
@@ -386,6 +389,7 @@ class Detection:
     def publish(self, place: Claim, computed: Computed, done: Detected) -> None:
         """Make a batch happen: the savepoint first, if there is to be one, then the one commit that counts."""
         started, batch, savepoint = time.perf_counter(), computed.batch, computed.before
+        place.settle()
         stored = {"bytes": 0}
         if computed.saves is not None:
             self._save(computed.after, computed.saves.seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
@@ -10,6 +10,7 @@ from deltalake.transaction import AddAction
 from spark_jobs.cep.order import Instant
 from spark_jobs.errors import RepriseError, TrimmedEventNeeded
 from spark_jobs.feeds import Feed, feed_of
+from spark_jobs.lake.aside import Aside
 from spark_jobs.lake.commit import add_file, renewed
 from spark_jobs.lake.outputs import open_outputs, output_folder, output_of
 from spark_jobs.lake.scan import EventLog, open_log
@@ -26,9 +27,10 @@ class Graph:
 
     pipeline: Pipeline
     lake: Lake
+    aside: Aside = field(default_factory=Aside, compare=False, kw_only=True)
 
     def savepoints(self) -> Savepoints:
-        return SavepointTable(self.lake)
+        return SavepointTable(self.lake, self.aside)
 
     def open_log(self) -> EventLog:
         return open_log(self.lake, self.pipeline.source.schema)

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ Task = Callable[[dict[str, Any]], dict[str, Any]]
 
 INLINE = "inline"
 TASK_TRIES = 4
+_JVM_ENDS = 20.0  # seconds; it takes a tenth of one
 _ERROR = "reprise.error"
 # What a driver can do something about keeps its type on the way.
 _ERRORS: dict[str, type[Exception]] = {error.__name__: error for error in (TrimmedEventNeeded, FileNotFoundError)}
@@ -107,8 +109,7 @@ class SparkRunner(Runner):
     def stop(self) -> None:
         self._starting.shutdown()
         if self._context.exception() is None:
-            with suppress(Exception):  # a JVM that was killed needs no stopping
-                self._context.result().stop()
+            _end(self._context.result())
 
 
 @contextmanager
@@ -163,11 +164,26 @@ def make_class_archive(lake: Lake) -> None:
     """Let a Spark application leave its loaded classes behind; later ones start in half the time."""
     CLASS_ARCHIVE.unlink(missing_ok=True)
     CLASS_ARCHIVE.parent.mkdir(parents=True, exist_ok=True)
-    context = _started("local[2]", lake, "warm-up", make_archive=True)
-    context.stop()
-    context._gateway.shutdown()
-    context._gateway.proc.stdin.close()
-    context._gateway.proc.wait()
+    _end(_started("local[2]", lake, "warm-up", make_archive=True))
+
+
+def _end(context: Any) -> None:
+    """Its JVM too: PySpark keeps one for the next context of the process, which would get this one's settings, not its own."""
+    gateway, pyspark = context._gateway, type(context)
+    with suppress(Exception):  # a JVM that was killed needs no stopping
+        context.stop()
+    if gateway.proc is None:  # it has started us, not we it
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    with suppress(BrokenPipeError):
+        gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(_JVM_ENDS)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+    pyspark._gateway = pyspark._jvm = pyspark._active_spark_context = None
 
 
 def _class_archive(make: bool) -> str:

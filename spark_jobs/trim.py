@@ -25,6 +25,7 @@ from schemas import complex_events, event_log
 from spark_jobs.cep.arrays import Int64s
 from spark_jobs.errors import RepriseError
 from spark_jobs.graph import Graph
+from spark_jobs.lake.aside import Aside
 from spark_jobs.lake.commit import add_file
 from spark_jobs.lake.history import Attempt, fold
 from spark_jobs.lake.outputs import committed_of, output_name, output_of, trimmed_of
@@ -137,7 +138,7 @@ def _acknowledged(lake: Lake, handle: DeltaTable, version: Version, queue: str) 
     beginning = version.after_sn if queue == EVENT_LOG else 0
     if committed is None:
         return Acknowledged(name, beginning, NOTHING)
-    found = SavepointTable(lake).find(version.operator, version.number)
+    found = SavepointTable(lake, Aside()).find(version.operator, version.number)
     last = found.of(committed)
     if last is None and committed.savepoint is not None:  # the policy did not want one since
         if not committed.savepoint.batch:

@@ -147,6 +147,8 @@ def _(patch: pytest.MonkeyPatch) -> None:
         real, waiting = self.savepoints, []
 
         class Publishing:
+            settle = staticmethod(place.settle)
+
             def publish(self, *args: Any) -> None:
                 place.publish(*args)
                 for save in waiting:

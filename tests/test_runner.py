@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +51,25 @@ def kept_out_of_collections(payload: dict[str, Any]) -> dict[str, Any]:
 def test_workers_do_not_search_what_was_loaded_for_garbage_after_each_task(spark: Runner) -> None:
     """Without that, each task costs 95 ms more. Loaded are some hundred thousand objects, numba's alone more than this."""
     assert spark.run(kept_out_of_collections, [{}])[0]["frozen"] > 50_000
+
+
+SETTINGS_OF_TWO = """
+import os, sys
+from pathlib import Path
+from spark_jobs.lake.tables import Lake
+from spark_jobs.runner import open_runner
+
+for cores in "12":
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--conf spark.cores.max={cores} pyspark-shell"
+    with open_runner("local[1]", Lake(Path(sys.argv[1])), "test") as runner:
+        print("cores", runner.context().getConf().get("spark.cores.max"))
+        jvm = runner.context()._gateway.proc.pid
+    print("ended", not Path(f"/proc/{jvm}").exists())
+"""
+
+
+def test_a_runner_has_its_own_jvm_and_ends_it(tmp_path: Path) -> None:
+    """PySpark gives the second context of a process the JVM of the first: a bench with one and two executors had one twice."""
+    command = [sys.executable, "-c", SETTINGS_OF_TWO, str(tmp_path)]
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, check=True, timeout=120)
+    assert done.stdout.split("\n")[:4] == ["cores 1", "ended True", "cores 2", "ended True"]

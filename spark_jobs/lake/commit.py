@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +22,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from spark_jobs.errors import CommitStateUnknown, FencedAttempt
+from spark_jobs.lake.aside import CHECKPOINTED_LATER, Aside
+from spark_jobs.lake.tables import CHECKPOINT_EVERY
 
 # Carries a commit to the table; a drill's may lose it, or the answer to it.
 Send = Callable[[Callable[[], None]], None]
@@ -40,6 +43,10 @@ def reopened(handle: DeltaTable) -> DeltaTable:
 def renewed(handle: DeltaTable) -> DeltaTable:
     """The same handle, for who shares it with nobody: reading new commits takes a millisecond, opening a table 5 to 30."""
     handle.update_incremental()
+    if handle.version() % CHECKPOINT_EVERY == 1:
+        # In place, because others hold it too. One that was opened before a Delta checkpoint never comes to rest on it: after
+        # 60 more commits each takes three times as long (deltalake 1.6.6).
+        handle.__init__(handle.table_uri)  # type: ignore[misc]
     return handle
 
 
@@ -53,6 +60,9 @@ class Claim:
     attempt: int  # the attempt that published `step`; 0 if none has
     renew: Renew = reopened
     send: Send = straight
+    # What need not be waited for after a commit is done there: looking at the table again, and Delta's checkpoints.
+    aside: Aside | None = None
+    _looking: Future[bool] | None = None
 
     def publish(
         self,
@@ -66,6 +76,7 @@ class Claim:
 
         `also` are further numbers that have to stand or fall with this commit.
         """
+        self.settle()
         step = self.step + 1
         metadata = {"reprise.app": self.app, "reprise.step": str(step), "reprise.attempt": str(attempt)}
         numbers = {self.app: step, _attempt_of(self.app): attempt, **(also or {})}
@@ -75,6 +86,7 @@ class Claim:
             commit = partial(
                 self.handle.create_write_transaction,
                 list(files), "append", schema, list(partition_by), commit_properties=properties,
+                post_commithook_properties=CHECKPOINTED_LATER if self.aside else None,
             )  # fmt: skip
             try:
                 self.send(commit)
@@ -92,7 +104,17 @@ class Claim:
                 ) from error
         self.step, self.attempt = step, attempt
         # Bring the handle up to date and make sure that it shows no step beyond ours: the next publish trusts it.
-        self._renewed(step, attempt)
+        if self.aside is None:
+            self._renewed(step, attempt)
+        else:
+            self._looking = self.aside.do(partial(self._renewed, step, attempt))
+            self.aside.checkpoint(self.handle)
+
+    def settle(self) -> None:
+        """Until the handle is what the last commit has left behind; an attempt that has lost its place learns it here."""
+        if self._looking is not None:
+            looking, self._looking = self._looking, None
+            looking.result()
 
     def _renewed(self, step: int, attempt: int) -> bool:
         """Look at the table again. True if our own commit stands in it, False if the step is still free."""

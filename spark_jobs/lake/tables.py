@@ -21,7 +21,8 @@ from spark_jobs.errors import RepriseError
 IF_UNCHANGED = CommitProperties(max_commit_retries=0)
 # Who opens a table, or brings a handle up to date, reads all commits since the last Delta checkpoint. With one after every 100
 # commits, as is usual, a commit takes twice as long after 60 of them as it does with these.
-_LAYOUT = {"delta.checkpointInterval": "10"}
+CHECKPOINT_EVERY = 10
+_LAYOUT = {"delta.checkpointInterval": str(CHECKPOINT_EVERY)}
 
 
 class Lake:

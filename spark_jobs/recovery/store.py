@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,11 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
 
 from schemas import savepoints
 from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed
 from spark_jobs.errors import RepriseError
+from spark_jobs.lake.aside import CHECKPOINTED_LATER, Aside
 from spark_jobs.lake.commit import add_file, renewed
 from spark_jobs.lake.outputs import Committed, Named
 from spark_jobs.lake.tables import Lake, file_names
@@ -87,11 +90,17 @@ class SavepointTable:
     """The table `savepoints` of a lake."""
 
     lake: Lake
-    _handle: DeltaTable | None = None  # opened by the first who saves
+    aside: Aside
+    _handle: Future[DeltaTable] | None = None  # opened by the first who saves, and brought up to date after each
 
     def save(self, savepoint: Savepoint, attempt: int) -> None:
-        self._handle = renewed(self._handle) if self._handle else _opened(self.lake)
-        _save(self.lake, self._handle, savepoint, attempt)
+        handle = self._handle.result() if self._handle else _opened(self.lake)
+        _save(self.lake, handle, savepoint, attempt)
+        self._handle = self.aside.do(lambda: self._renewed(handle))
+
+    def _renewed(self, handle: DeltaTable) -> DeltaTable:
+        self.aside.checkpoint(renewed(handle))
+        return handle
 
     def find(self, operator: str, version: int, batch: int | None = None) -> Found:
         """A file that cannot be read costs its own rows."""
@@ -112,7 +121,8 @@ def _save(lake: Lake, handle: DeltaTable, savepoint: Savepoint, attempt: int) ->
     rows = [row for shard in savepoint.shards for row in _rows(savepoint, shard, attempt)]
     name = f"{_prefix(savepoint.operator, savepoint.version, savepoint.batch)}{attempt:06}.parquet"
     pq.write_table(pa.Table.from_pylist(rows, savepoints.SCHEMA), f"{lake.path('savepoints')}/{name}")
-    handle.create_write_transaction([add_file(lake.path("savepoints"), name, len(rows))], "append", savepoints.SCHEMA, [])
+    files: list[AddAction | RemoveAction] = [add_file(lake.path("savepoints"), name, len(rows))]
+    handle.create_write_transaction(files, "append", savepoints.SCHEMA, [], post_commithook_properties=CHECKPOINTED_LATER)
 
 
 def _prefix(operator: str, version: int, batch: int | None = None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, PostCommitHookProperties
 
 Committed = Callable[["Handle", Mapping[str, int], tuple[AddAction, ...], Mapping[str, str]], None]
 
@@ -67,6 +67,7 @@ class Handle:
         partition_by: Sequence[str],
         *,
         commit_properties: CommitProperties,
+        post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
         self.table.commit(self, actions, commit_properties)
 

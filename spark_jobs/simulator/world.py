@@ -7,6 +7,7 @@ shared, and every phase, is a moment at which a script may strike.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +18,7 @@ from deltalake.transaction import AddAction
 from spark_jobs.detect import Settings, detect_versions
 from spark_jobs.errors import CommitStateUnknown, FencedAttempt
 from spark_jobs.graph import Graph
+from spark_jobs.lake.aside import Aside, Done
 from spark_jobs.lake.history import Attempt
 from spark_jobs.lake.outputs import Named, committed_of
 from spark_jobs.lake.scan import EventLog
@@ -223,7 +225,7 @@ class SimulatedAttempt(Attempt):
     def _work(self) -> None:
         world = self.world
         pipeline = world.scenario.pipeline.model_copy(update={"recovery": self.recovery})
-        graph = SimulatedGraph(pipeline, world.scenario.lake, self)
+        graph = SimulatedGraph(pipeline, world.scenario.lake, self, aside=_AtOnce())
         try:
             detect_versions(graph, world.scenario.versions, SimulatedRunner(world), self, self.settings)
             outcome = DONE
@@ -249,6 +251,21 @@ def _delivered(commit: Callable[[], None]) -> None:
         commit()
     except CommitFailedError:
         return
+
+
+class _AtOnce(Aside):
+    """An attempt has no threads of its own here."""
+
+    def do(self, work: Callable[[], Done]) -> Future[Done]:
+        given: Future[Done] = Future()
+        try:
+            given.set_result(work())
+        except Exception as error:
+            given.set_exception(error)
+        return given
+
+    def checkpoint(self, handle: DeltaTable) -> None:
+        """Tables in memory have none."""
 
 
 @dataclass(frozen=True)

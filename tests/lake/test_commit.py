@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +12,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from spark_jobs.errors import CommitStateUnknown, FencedAttempt
-from spark_jobs.lake.commit import Claim, add_file, claim
+from spark_jobs.lake.aside import Aside
+from spark_jobs.lake.commit import Claim, add_file, claim, renewed
 
 SCHEMA = pa.schema([("v", pa.int64())])
 
@@ -112,3 +114,34 @@ def test_a_stale_handle_is_what_makes_the_fence_hold(table: str) -> None:
 
     with pytest.raises(CommitFailedError):
         stale.create_write_transaction([], "append", SCHEMA, [], commit_properties=CommitProperties(max_commit_retries=0))
+
+
+# What is done beside the work
+
+
+@pytest.mark.parametrize("looked", ["before the retry", "after the retry"])
+def test_a_zombie_that_looks_at_its_own_commit_later_is_fenced_all_the_same(table: str, looked: str) -> None:
+    zombie, now = claim(DeltaTable(table), "op", renewed), Event()
+    zombie.aside = Aside()
+    zombie.aside.do(now.wait)  # what comes after it waits, too
+    zombie.publish([], SCHEMA, attempt=1)
+    if looked == "before the retry":
+        now.set()
+        zombie.settle()
+    claim(DeltaTable(table), "op").publish([file_with(table, 2, "retry.parquet")], SCHEMA, attempt=2)
+    now.set()
+    with pytest.raises(FencedAttempt, match="attempt 1 lost its place to attempt 2"):
+        zombie.publish([file_with(table, 1, "zombie.parquet")], SCHEMA, attempt=1)
+    assert values(table) == [2]
+
+
+def test_delta_checkpoints_are_made_beside_the_commits(table: str) -> None:
+    place, aside = claim(DeltaTable(table), "op", renewed), Aside()
+    place.aside = aside
+    for step in range(1, 26):
+        place.publish([file_with(table, step, f"{step}.parquet")], SCHEMA, attempt=1)
+    aside.wait()
+    found = sorted(int(file.name.split(".")[0]) for file in Path(table, "_delta_log").glob("*.checkpoint.parquet"))
+    assert found == [10, 20]
+    assert values(table) == list(range(1, 26))
+    assert place.handle.version() == 25
