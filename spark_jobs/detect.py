@@ -11,7 +11,9 @@ import base64
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -45,8 +47,9 @@ from spark_jobs.versions import Version, resolve
 # Large enough that scheduling and committing (about 150 ms) are a small share of a batch.
 DEFAULT_BATCH_EVENTS = 1_000_000
 DEFAULT_SHARDS = 2
-# Fewer matches than this are stamped in the driver, in less time than a second Spark job takes to start (about 50 ms).
-SLICE_MATCHES = 50_000
+# Fewer matches than this are stamped in one slice. More of them, up to some, by threads of the driver: a second Spark job takes
+# longer to start and to end (about 100 ms) than they do.
+SLICE_MATCHES, JOB_MATCHES = 50_000, 400_000
 
 Result = TypeVar("Result")
 
@@ -551,7 +554,13 @@ class Detection:
         cut = slices([shard["marks"] for shard in shards], self.settings.shards) if matches >= SLICE_MATCHES else [Slice()]
         outs = [shard["out"] for shard in shards]
         return [
-            {**self._stamp(savepoint, index), "shards": outs, "low": part.low, "high": part.high}
+            {
+                **self._stamp(savepoint, index),
+                "shards": outs,
+                "low": part.low,
+                "high": part.high,
+                "matches": matches // len(cut),
+            }
             for index, part in enumerate(cut)
         ]
 
@@ -569,7 +578,10 @@ class Detection:
     def _stamped(self, stamps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len(stamps) == 1:
             return [self.runner.here(stamp_task, stamps[0])]
-        return self.runner.run(stamp_task, stamps)
+        if sum(stamp["matches"] for stamp in stamps) >= JOB_MATCHES:
+            return self.runner.run(stamp_task, stamps)
+        with ThreadPoolExecutor(len(stamps)) as threads:
+            return list(threads.map(partial(self.runner.here, stamp_task), stamps))
 
     def _phase(self, name: str, batch: int, **detail: Any) -> None:
         self.attempt.phase(name, batch, self.operator.name, **detail)

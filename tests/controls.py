@@ -21,7 +21,7 @@ from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import DeltaError
 
 from spark_jobs import detect, feeds, ingest, staging, stateful, tasks, trim
-from spark_jobs.cep import sequencer
+from spark_jobs.cep import matcher, sequencer
 from spark_jobs.cep.arrays import NO_FLOORS
 from spark_jobs.cep.order import Instant
 from spark_jobs.cep.sequencer import Seed
@@ -230,7 +230,8 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @planted("sort matches of one producer by shard", ATTEMPT, "cuts give the same output", "cuts")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sequencer, "_sorted", lambda at_ts, at_sn, y, first_sn: np.lexsort((at_sn, at_ts)))
+    for module in (sequencer, matcher):
+        patch.setattr(module, "in_final_order", lambda at_ts, at_sn, y, first_sn: np.lexsort((at_sn, at_ts)))
 
 
 @planted("count a producer once per shard", ATTEMPT, "cuts give the same output", "cuts")

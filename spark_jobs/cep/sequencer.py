@@ -62,7 +62,7 @@ def number(operator: Operator, seed: Seed, batch: int, shards: Sequence[pa.Table
 
 def in_order(matches: pa.Table) -> pa.Table:
     """A shard's matches in their final order."""
-    order = _sorted(*_place(matches))
+    order = in_final_order(*_place(matches))
     return matches if _ascending(order) else matches.take(pa.array(order))
 
 
@@ -73,7 +73,7 @@ def stamp(seed: Seed, batch: int, shards: Sequence[pa.Table], part: Slice) -> tu
     """
     seed, matches = _below(seed, shards, part.low), pa.concat_tables(_between(shard, part) for shard in shards)
     place = _place(matches)
-    order = _sorted(*place)
+    order = in_final_order(*place)
     names = set(matches.column_names)
     decided_sn = matches[LOG_SN if LOG_SN in names else "_at_sn"]
     decided = {"decided_ts": matches["_at_ts"].cast(TIMESTAMP), "decided_sn": decided_sn}
@@ -119,8 +119,8 @@ def _place(matches: pa.Table) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     return at_ts, at_sn, y, first_sn
 
 
-def _sorted(at_ts: Int64s, at_sn: Int64s, y: Int64s, first_sn: Int64s) -> Int64s:
-    """The rows in order. Mostly one row of the log produces all matches of its SN, found window by window: then sorting
+def in_final_order(at_ts: Int64s, at_sn: Int64s, y: Int64s, first_sn: Int64s) -> Int64s:
+    """The order of matches. Mostly one row of the log produces all matches of its SN, found window by window: then sorting
     by SN, as one number with the place in its low bits, is all there is to do, and ten times faster than four keys.
     """
     size = at_sn.size
