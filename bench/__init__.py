@@ -9,11 +9,11 @@ from typing import cast
 from bench.bars import Bar
 
 
-def _of(module: str) -> Callable[[str], list[Bar]]:
-    """The function of that name in `bench.<module>`."""
+def _of(module: str, name: str = "") -> Callable[[str], list[Bar]]:
+    """The function of that name, or of the module's own, in `bench.<module>`."""
 
     def run(master: str) -> list[Bar]:
-        return cast(list[Bar], getattr(import_module(f"bench.{module}"), module)(master))
+        return cast(list[Bar], getattr(import_module(f"bench.{module}"), name or module)(master))
 
     return run
 
@@ -34,4 +34,4 @@ BENCHES: dict[str, Callable[[str], list[Bar]]] = {
         "scale",
         "memory",
     )
-}
+} | {"peers-recovery": _of("peers", "peers_recovery")}

@@ -15,3 +15,9 @@ def peers(master: str) -> list[Bar]:
     from bench.peers.side_by_side import side_by_side
 
     return side_by_side(master)
+
+
+def peers_recovery(master: str) -> list[Bar]:
+    from bench.peers.side_by_side import after_a_kill
+
+    return after_a_kill(master)

@@ -25,7 +25,17 @@ from bench.peers.flink import CORES, Flink
 from bench.peers.floor import run_floor
 from bench.peers.page import write_page
 from bench.peers.recovery import recovery_bars, recovery_lines
-from bench.peers.results import FLINK_CEP, FLINK_SQL, REPRISE, STREAMING, Result, compared, times_faster, write_lines
+from bench.peers.results import (
+    FLINK_CEP,
+    FLINK_SQL,
+    REPRISE,
+    STREAMING,
+    Result,
+    compared,
+    read_lines,
+    times_faster,
+    write_lines,
+)
 from bench.peers.streaming import run_streaming
 from bench.peers.workloads import BY_NAME, LOGS, WORKLOADS, Windows, Workload
 from spark_jobs.console import say
@@ -70,6 +80,15 @@ def side_by_side(master: str) -> list[Bar]:
     write_lines([*lines, *recovery])
     write_page()
     return [*throughput_bars(results), _windows_bar(windows), *recovery_bars(recovery)]
+
+
+def after_a_kill(master: str) -> list[Bar]:
+    """The recovery part alone; what was measured of the rest stays."""
+    with tempfile.TemporaryDirectory(prefix="peers-") as folder, two_cores():
+        recovery = recovery_lines(master, Path(folder) / "recovery", Flink.installed())
+    write_lines([*(line for line in read_lines() if line["kind"] in ("workload", "windows")), *recovery])
+    write_page()
+    return recovery_bars(recovery)
 
 
 @contextmanager
