@@ -24,7 +24,7 @@ Task = Callable[[dict[str, Any]], dict[str, Any]]
 
 INLINE = "inline"
 TASK_TRIES = 4
-_JVM_ENDS = 20.0  # seconds; it takes a tenth of one
+_JVM_ENDS = 60.0  # seconds; it takes a tenth of one, and some where it leaves an archive of its classes
 _ERROR = "reprise.error"
 # What a driver can do something about keeps its type on the way.
 _ERRORS: dict[str, type[Exception]] = {error.__name__: error for error in (TrimmedEventNeeded, FileNotFoundError)}
@@ -33,7 +33,7 @@ _ERRORS: dict[str, type[Exception]] = {error.__name__: error for error in (Trimm
 _LONGEST_SOCKET_FOLDER = 60
 
 CLASS_ARCHIVE = Path(__file__).resolve().parents[1] / ".local" / "spark-classes.jsa"
-# No performance data in the system's folder. The JVM only schedules, so it is tuned for a quick start, not for peak speed.
+# No performance data in the system's folder. JVMs only schedule, so they are tuned for a quick start, not for peak speed.
 _JVM = "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # Columns of a batch are a few large pieces that come and go. By default both allocators, Arrow's and the C library's, give them
 # back at once, and the kernel clears every page of them again: on virtual machines that takes up to half of the time.
@@ -216,6 +216,8 @@ def _started(master: str, lake: Lake, name: str, make_archive: bool = False) -> 
         "spark.driver.bindAddress": host,
         "spark.local.dir": temp,
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={temp} {_JVM} {_class_archive(make_archive)}",
+        # Where executors find no such file, on other machines, they start without it.
+        "spark.executor.extraJavaOptions": f"{_JVM} {_class_archive(make=False)}",
         "spark.python.daemon.module": "spark_jobs.daemon",
         "spark.python.unix.domain.socket.enabled": str(len(temp) <= _LONGEST_SOCKET_FOLDER).lower(),
         "spark.ui.showConsoleProgress": "false",
