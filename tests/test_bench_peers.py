@@ -248,4 +248,17 @@ def test_the_page_says_what_the_lines_say(tmp_path: Path) -> None:
     assert all(workload.name in text for workload in WORKLOADS)
     assert all(who in text for who in (FLINK_CEP, FLINK_SQL, STREAMING))
     for picture in ("peers-throughput.svg", "peers-recovery.svg"):
-        assert (tmp_path / "results" / picture).read_text().startswith("<svg")
+        drawn = (tmp_path / "results" / picture).read_text()
+        assert drawn.startswith("<svg")
+        assert drawn.count('aria-roledescription="bar"') >= 8  # what has no place to begin on its scale is not drawn
+    assert FLINK_CEP not in drawn  # how long a workload takes is no time to catch up
+
+
+def test_the_page_shows_the_throughput_where_what_comes_after_it_failed(tmp_path: Path) -> None:
+    lines = [*(result.as_line() for result in results("ab")), {"kind": "windows", "overlapping_against_tumbling": 1.5}]
+    write_lines(lines, tmp_path / "results" / "peers.jsonl")
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{page.BEGIN}\n{page.END}\n")
+    page.write_page(readme, tmp_path / "results" / "peers.jsonl")
+    assert all(workload.name in readme.read_text() for workload in WORKLOADS)
+    assert "After a kill: not measured yet" in readme.read_text()

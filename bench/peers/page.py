@@ -34,7 +34,8 @@ def main() -> None:
 def write_page(page: Path = PAGE, results: Path = RESULTS) -> None:
     lines = read_lines(results)
     throughput_chart(lines).save(str(results.with_name(THROUGHPUT.name)))
-    recovery_chart(lines).save(str(results.with_name(RECOVERY.name)))
+    if _killed(lines):
+        recovery_chart(lines).save(str(results.with_name(RECOVERY.name)))
     before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     page.write_text(f"{before}{BEGIN}\n{markdown(lines)}{END}{after}")
@@ -44,10 +45,15 @@ def write_page(page: Path = PAGE, results: Path = RESULTS) -> None:
 
 
 def markdown(lines: Sequence[Line]) -> str:
-    return (
-        f"![Events per second by workload](results/{THROUGHPUT.name})\n\n{_throughput_table(lines)}\n"
-        f"{_notes(lines)}\n![After a kill at half](results/{RECOVERY.name})\n\n{_recovery_table(lines)}"
-    )
+    throughput = f"![Events per second by workload](results/{THROUGHPUT.name})\n\n{_throughput_table(lines)}\n{_notes(lines)}\n"
+    if not _killed(lines):
+        return f"{throughput}After a kill: not measured yet, `reprise bench peers-recovery`.\n"
+    return f"{throughput}![After a kill at half](results/{RECOVERY.name})\n\n{_recovery_table(lines)}"
+
+
+def _killed(lines: Sequence[Line]) -> bool:
+    """The throughput is kept, and shown, also where what comes after it failed."""
+    return any(line["kind"] == "recovery" for line in lines)
 
 
 def _throughput_table(lines: Sequence[Line]) -> str:
@@ -136,8 +142,7 @@ def throughput_chart(lines: Sequence[Line]) -> Any:
     x = alt.X("speed:Q", title=None).scale(type="log", domain=[10 ** powers[0], 10 ** powers[-1]])
     x = x.axis(values=[10**power for power in powers], labelExpr="format(datum.value, '~s')", **AXIS)
     y = alt.Y("who:N", title=None, sort=list(COLORS)).axis(**{**AXIS, "labelLimit": 200})
-    bars = alt.Chart(frame).encode(x=x, y=y, color=_colors())
-    whole = alt.layer(bars.mark_bar(), bars.encode(text="label:N").mark_text(align="left", dx=4, fontSize=11))
+    whole = _bars(alt.Chart(frame).encode(x=x, y=y), _colors(), 10 ** powers[0])
     order = [workload.name for workload in WORKLOADS]
     head = alt.Header(labelFontSize=12, labelAnchor="start", labelFontWeight="bold")
     panels = whole.properties(width=330, height=105).facet(
@@ -155,15 +160,21 @@ def recovery_chart(lines: Sequence[Line]) -> Any:
 
 
 def _quantity(lines: Sequence[Line], what: str, name: str) -> Any:
-    points = [{"who": line["who"], "value": line[what], "label": short(line[what])} for line in lines if what in line]
-    frame = pd.DataFrame([point for point in points if point["who"]])
+    killed = [line for line in lines if line["kind"] in ("recovery", "checkpoint") and what in line]
+    frame = pd.DataFrame([{"who": line["who"], "value": line[what], "label": short(line[what])} for line in killed])
     low, high = frame["value"].min(), frame["value"].max()
     x = alt.X("value:Q", title=None, axis=None).scale(type="log", domain=[low / 3, high * 6])
     y = alt.Y("who:N", title=None, sort=None).axis(**{**AXIS, "labelLimit": 200})
     color = alt.condition(alt.datum.who == REPRISE, alt.value(COLORS[REPRISE]), alt.value(COLORS[FLINK_CEP]))
-    bars = alt.Chart(frame).encode(x=x, y=y, color=color)
-    whole = alt.layer(bars.mark_bar(), bars.encode(text="label:N").mark_text(align="left", dx=4, fontSize=11))
-    return whole.properties(width=190, height=110, title=alt.TitleParams(name, anchor="start", fontSize=12))
+    return _bars(alt.Chart(frame).encode(x=x, y=y), color, low / 3).properties(
+        width=190, height=110, title=alt.TitleParams(name, anchor="start", fontSize=12)
+    )
+
+
+def _bars(chart: Any, color: Any, begin: float) -> Any:
+    """Where they begin has to be said: a logarithmic scale has no zero, and bars that begin there are not drawn."""
+    label = chart.encode(text="label:N").mark_text(align="left", dx=4, fontSize=11, color="#333")
+    return alt.layer(chart.encode(x2=alt.datum(begin), color=color).mark_bar(), label)
 
 
 def _colors() -> Any:
