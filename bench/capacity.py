@@ -21,7 +21,7 @@ from typing import Any
 
 import simpy
 
-from spark_jobs.detect import SLICE_MATCHES
+from spark_jobs.detect import JOB_MATCHES
 
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE / "capacity.json"
@@ -141,7 +141,7 @@ class _World:
 
     def numbering(self, matches: float) -> Generator[simpy.Event, Any, None]:
         """As detection does it: a few in the driver, many in slices, each a task."""
-        if matches < SLICE_MATCHES:
+        if matches < JOB_MATCHES:
             yield from self.alone("numbering", self.costs.match * matches)
             return
         slices = self.plan.executors
