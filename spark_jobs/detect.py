@@ -48,8 +48,8 @@ from spark_jobs.versions import Version, resolve
 DEFAULT_BATCH_EVENTS = 1_000_000
 DEFAULT_SHARDS = 2
 # Fewer matches than this are stamped in one slice. More of them, up to some, by threads of the driver: a second Spark job takes
-# longer to start and to end (about 100 ms) than they do.
-SLICE_MATCHES, JOB_MATCHES = 50_000, 400_000
+# about 100 ms to start and to end, as long as two threads take for 250,000 matches.
+SLICE_MATCHES, JOB_MATCHES = 50_000, 250_000
 
 Result = TypeVar("Result")
 
