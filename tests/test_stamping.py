@@ -21,13 +21,21 @@ def graph() -> Pipeline:
     return parse_pipeline(PIPELINE + WINDOWED, "graph.yaml")
 
 
+@pytest.mark.parametrize("job_matches", [1, 1_000_000], ids=["by tasks", "by threads of the driver"])
 @pytest.mark.parametrize("on_spark", [False, True])
 def test_slices_give_the_complex_events_of_one_file(
-    on_spark: bool, graph: Pipeline, ingested: Path, tmp_path: Path, spark: Runner, monkeypatch: pytest.MonkeyPatch
+    on_spark: bool,
+    job_matches: int,
+    graph: Pipeline,
+    ingested: Path,
+    tmp_path: Path,
+    spark: Runner,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole, cut = copy(ingested, tmp_path / "whole"), copy(ingested, tmp_path / "cut")
     find(graph, whole, 900, 3)
     monkeypatch.setattr(detect, "SLICE_MATCHES", 1)
+    monkeypatch.setattr(detect, "JOB_MATCHES", job_matches)
     find(graph, cut, 900, 3, spark if on_spark else None)
     assert output(cut) == output(whole)
     files = len(list(Path(cut.path("complex_events")).rglob("*.parquet")))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -24,25 +24,23 @@ class Aside:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "aside")
-        self._last: Future[Any] | None = None
+        self._started = False
 
     def do(self, work: Callable[[], Done]) -> Future[Done]:
-        self._last = given = self._thread.submit(work)
-        return given
+        self._started = True
+        return self._thread.submit(work)
 
     def checkpoint(self, handle: DeltaTable) -> None:
-        """A Delta checkpoint, if the handle shows, by then, that it is time for one."""
-        self.do(lambda: _checkpoint(handle.table_uri) if handle.version() % CHECKPOINT_EVERY == 0 else None)
+        """Work for `do`: a Delta checkpoint, if the handle shows that it is time for one."""
+        if handle.version() % CHECKPOINT_EVERY:
+            return
+        # Without one the next reader has more commits to read; what is wrong with the table, who needs it will say.
+        with suppress(DeltaError, OSError):
+            found = DeltaTable(handle.table_uri)  # the handle is its owner's
+            found.create_checkpoint()
+            found.cleanup_metadata()
 
     def wait(self) -> None:
-        """Until all of it is done: tables may be moved or removed then."""
-        if self._last is not None:
-            wait([self._last])
-
-
-def _checkpoint(table: str) -> None:
-    # Without one the next reader has more commits to read; what is wrong with the table, who needs it will say.
-    with suppress(DeltaError, OSError):
-        found = DeltaTable(table)
-        found.create_checkpoint()
-        found.cleanup_metadata()
+        """Until all that was given is done: tables may be moved or removed then."""
+        if self._started:
+            self.do(lambda: None).result()

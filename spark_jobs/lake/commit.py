@@ -108,7 +108,7 @@ class Claim:
             self._renewed(step, attempt)
         else:
             self._looking = self.aside.do(partial(self._renewed, step, attempt))
-            self.aside.checkpoint(self.handle)
+            self.aside.do(partial(self.aside.checkpoint, self.handle))
 
     def settle(self) -> None:
         """Until the handle is what the last commit has left behind; an attempt that has lost its place learns it here."""
