@@ -130,7 +130,11 @@ def test_what_is_old_is_not_read(lake: Lake, pipeline: Pipeline, monkeypatch: py
     base = lake.read("verdicts").to_pylist()[0]["to_sn"]
     monkeypatch.setattr(comparison, "_batches", noting)
     monkeypatch.setattr(chain, "read_events", noting_events)
-    old = [file for file in Path(lake.path("complex_events")).glob("operator=*/**/*.parquet") if first_ordinal(file) <= covered(lake)]
+    old = [
+        file
+        for file in Path(lake.path("complex_events")).glob("operator=*/**/*.parquet")
+        if first_ordinal(file) <= covered(lake)
+    ]
     for file in old:
         file.write_bytes(b"x" * file.stat().st_size)
     (verified,) = verify(pipeline, lake)
